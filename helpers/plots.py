@@ -1,0 +1,188 @@
+"""One look for the whole collection: colours that survive colour blindness, axes with units, alternative text."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import HTML, display
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Okabe and Ito's palette; the first colour is the measurement, grey is always a control.
+BLUE, ORANGE, GREEN, PURPLE, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#6E6E6E"
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)
+MARKERS = ("o", "s", "^", "D", "v")
+DIVERGING = mpl.colors.LinearSegmentedColormap.from_list("hookbook", [ORANGE, "#F7F7F7", BLUE])
+MIN_ALT = 40
+
+STYLE = {
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 2,
+}
+
+
+def figure(n_axes: int = 1, *, height: float = 3.4, width: float = 7.2) -> tuple[Figure, list[Axes]]:
+    """A figure of the collection's width with `n_axes` panels side by side (inches)."""
+    with mpl.rc_context(STYLE):
+        fig, axes = plt.subplots(1, n_axes, figsize=(width, height), layout="constrained", squeeze=False)
+    plt.close(fig)  # shown by `show` alone, not a second time by the inline backend
+    return fig, list(axes[0])
+
+
+def show(fig: Figure, alt: str) -> None:
+    """Display a figure as an image with alternative text, for readers who cannot see it.
+
+    The picture keeps its own white ground, so that it reads the same on a dark page.
+
+    Args:
+        fig: The figure.
+        alt: What the axes are and what the figure shows, at least 40 characters.
+
+    Raises:
+        ValueError: If the text is too short to say that.
+    """
+    if len(alt) < MIN_ALT:
+        raise ValueError(f"The alternative text has {len(alt)} characters: name the axes and the finding (40 at least).")
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        fig.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    picture = base64.b64encode(buffer.getvalue()).decode()
+    display(HTML(f'<img alt="{html.escape(alt, quote=True)}" style="max-width:100%" src="data:image/png;base64,{picture}">'))
+
+
+def curves(
+    ax: Axes,
+    x: Sequence[float],
+    series: Mapping[str, Float[np.ndarray, "x"]],
+    *,
+    controls: Sequence[str] = (),
+    bands: Mapping[str, tuple[Float[np.ndarray, "x"], Float[np.ndarray, "x"]]] | None = None,
+) -> None:
+    """Lines over x, told apart by colour and marker; those named in `controls` are grey and dashed."""
+    colours = iter(COLOURS)
+    for i, (name, values) in enumerate(series.items()):
+        control = name in controls
+        colour = GREY if control else next(colours)
+        ax.plot(x, values, color=colour, marker=MARKERS[i % 5], ms=5, ls="--" if control else "-", label=name)
+        if bands and name in bands:
+            ax.fill_between(x, *bands[name], color=colour, alpha=0.15, lw=0)
+    with mpl.rc_context(STYLE):
+        ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+
+
+def claim(
+    ax: Axes,
+    rows: pd.DataFrame,
+    region: tuple[float, float],
+    *,
+    by: str,
+    names: Mapping[str, str],
+    interval: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> None:
+    """Every unit of a claim as a dot, per column; the claim's region shaded; the interval drawn on the first column.
+
+    Args:
+        ax: Where to draw.
+        rows: The rows given to `Ledger.check`.
+        region: The values for which the claim holds.
+        by: The unit's column; cells of crossed units are averaged over the other one.
+        names: Column -> label, the measurement first, then its controls.
+        interval: The ledger's interval for the measurement.
+        seed: For the horizontal jitter.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = region
+    columns = [*names] + (["denominator"] if "denominator" in rows else [])
+    means = rows.groupby(by, sort=False)[columns].mean()
+    ratio = means.pop("denominator") if "denominator" in means else None
+    for i, column in enumerate(names):
+        values = (means[column] / ratio if ratio is not None else means[column]).to_numpy()
+        x = i + rng.uniform(-0.14, 0.14, len(values))
+        ax.scatter(x, values, s=26, color=BLUE if i == 0 else GREY, marker=MARKERS[i % 5], alpha=0.65, lw=0)
+        total = rows[column].sum() / rows["denominator"].sum() if ratio is not None else rows[column].mean()
+        ax.hlines(total, i - 0.26, i + 0.26, color="black", lw=2)
+    if interval is not None:
+        ax.vlines(0, *interval, color="black", lw=2)
+    edges = [edge for edge in region if np.isfinite(edge)]
+    bottom, top = ax.get_ylim()
+    margin = 0.06 * (max(top, *edges) - min(bottom, *edges))
+    bottom, top = min(bottom, *(e - margin for e in edges)), max(top, *(e + margin for e in edges))
+    ax.axhspan(max(low, bottom), min(high, top), color=BLUE, alpha=0.08, lw=0)
+    for edge in edges:
+        ax.axhline(edge, color=BLUE, lw=1, ls=":")
+    ax.set_ylim(bottom, top)
+    ax.set_xticks(range(len(names)), names.values())
+    ax.set_xlim(-0.5, len(names) - 0.5)
+    ax.grid(axis="x", visible=False)
+
+
+def matrix(ax: Axes, values: Float[np.ndarray, "row column"], rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Numbers from -1 to 1 as a coloured table with each value written in its cell."""
+    ax.imshow(values, cmap=DIVERGING, vmin=-1, vmax=1, aspect="auto")
+    for i, j in np.ndindex(values.shape):
+        ax.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", color="white" if abs(values[i, j]) > 0.8 else "black")
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), rows)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+
+
+def label_extremes(ax: Axes, x: np.ndarray, y: np.ndarray, labels: Sequence[str], *, each: int = 4) -> None:
+    """Write the labels of the lowest and highest points of y beside them."""
+    order = np.argsort(y)
+    for i in [*order[:each], *order[-each:]]:
+        ax.annotate(labels[i], (x[i], y[i]), xytext=(5, 0), textcoords="offset points", fontsize=9, va="center")
+
+
+def token_strip(
+    tokens: Sequence[str], values: Float[np.ndarray, "pos"], *, scale: float, labels: tuple[str, str]
+) -> str:
+    """A sentence as HTML, each token on a ground coloured by its value, the number below it.
+
+    Args:
+        tokens: The tokens as strings.
+        values: One number per token.
+        scale: The absolute value that takes the full colour.
+        labels: What the negative and the positive end mean.
+    """
+    cells = []
+    for token, value in zip(tokens, values, strict=True):
+        shade = DIVERGING(float(np.clip(0.5 + value / (2 * scale), 0, 1)))
+        text = html.escape(token.replace("\n", "⏎")) or "&nbsp;"
+        ink = "#000" if 0.299 * shade[0] + 0.587 * shade[1] + 0.114 * shade[2] > 0.5 else "#fff"
+        cells.append(
+            f'<span style="display:inline-block;text-align:center;margin:1px;padding:2px 4px;border-radius:3px;'
+            f'background:{mpl.colors.to_hex(shade)};color:{ink};white-space:pre;font-family:monospace">{text}'
+            f'<br><small>{value:+.1f}</small></span>'
+        )
+    key = "".join(
+        f'<span style="background:{colour};color:{ink};padding:1px 6px;border-radius:3px;margin-right:8px">{name}</span>'
+        for name, colour, ink in ((labels[0], ORANGE, "#000"), (labels[1], BLUE, "#fff"))
+    )
+    return f'<div style="line-height:1.4">{"".join(cells)}</div><div style="margin-top:4px"><small>{key}</small></div>'
