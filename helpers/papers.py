@@ -50,7 +50,15 @@ CHECKED_KINDS = ("identity", "method")  # hold on any network: they need no cont
 Preset = Literal["quick", "evidence", "paper"]
 PRESETS: tuple[str, ...] = get_args(Preset)
 
-Text = Annotated[str, Field(pattern=r"\S")]
+_FORMS = {  # pattern -> what an error calls it
+    r"\S": "some text",
+    r"^[a-z0-9]+(-[a-z0-9]+)*$": "lower-case words joined by hyphens, such as sentiment-direction",
+    r"^\d{4}\.\d{4,5}$": 'a number in quotes, such as "2310.15154"',
+    r"^[\w.-]+/[\w.-]+$": "owner/repository",
+    r"^C[1-9]\d?[a-z]?$": "an id such as C1 or C1a",
+}
+_TEXT, _SLUG, _ARXIV, _CODE, _CLAIM_ID = _FORMS
+Text = Annotated[str, Field(pattern=_TEXT)]
 # YAML has lists where Python has tuples, so this one type may be converted although the rest is strict
 Pair = Annotated[tuple[float, float], Field(strict=False)]
 
@@ -118,7 +126,7 @@ class PaperValue(_Entry):
 class Claim(_Entry):
     """One claim, stated before it is measured."""
 
-    id: Annotated[str, Field(pattern=r"^C[1-9]\d?[a-z]?$")]
+    id: Annotated[str, Field(pattern=_CLAIM_ID)]
     kind: Kind
     statement: Text
     statistic: Text
@@ -210,13 +218,13 @@ class Teaching(_Entry):
 class Paper(_Entry):
     """A paper; `planned` until its notebook `stands`, and only then with claims and presets."""
 
+    slug: Annotated[str, Field(pattern=_SLUG)]
     status: Literal["planned", "stands"]
-    slug: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
     title: Text
     authors: list[Text]
     venue: Text
-    arxiv: Annotated[str, Field(pattern=r"^\d{4}\.\d{4,5}$")] | None = None
-    code: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
+    arxiv: Annotated[str, Field(pattern=_ARXIV)] | None = None
+    code: Annotated[str, Field(pattern=_CODE)] | None = None
     unsure: list[Literal["title", "authors", "venue", "arxiv", "code"]] = []  # fields that no public source confirms
     theme: Theme
     tier: Literal["A", "B", "C", "D"]
@@ -336,7 +344,7 @@ def _validated(place: str, slug: Any, entry: Any) -> Paper:
 
 def _field(location: tuple[str | int, ...]) -> str:
     """`claims.2.test`: without the members of a union that pydantic tried, which tell a reader nothing."""
-    tried = re.compile(r"[\[\]()]|^(str|list)$")
+    tried = re.compile(r"[\[\]()]|^(str|list|constrained-str)$")
     return ".".join(str(part) for part in location if not (isinstance(part, str) and tried.search(part)))
 
 
@@ -346,7 +354,12 @@ def _complaint(error: dict[str, Any]) -> str:
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
     got = repr(error["input"])
-    return f"{error['msg'][0].lower()}{error['msg'][1:]}, got {got if len(got) <= 60 else got[:57] + '...'}"
+    got = got if len(got) <= 60 else f"{got[:57]}..."
+    if error["type"] == "string_pattern_mismatch":
+        return f"expected {_FORMS[error['ctx']['pattern']]}, got {got}"
+    if error["type"] == "string_type":
+        return f"expected text (put it in quotes), got {got}"
+    return f"{error['msg'][0].lower()}{error['msg'][1:]}, got {got}"
 
 
 def _shown(path: Path) -> str:

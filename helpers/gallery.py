@@ -1,0 +1,126 @@
+"""The README's gallery: a table of the notebooks that stand, with their verdicts, and a count of what is planned."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from helpers import notebooks, papers
+from helpers.errors import HookbookError
+from helpers.papers import ROOT, THEMES, Paper
+
+START, END = "<!-- gallery:start -->", "<!-- gallery:end -->"
+_ORDER = ("holds", "fails", "open", "checked", "not tested", "out of scope")
+
+
+def gallery_markdown(catalogue: dict[str, Paper], root: Path = ROOT) -> str:
+    """The table of the papers that stand and the line of those planned, as Markdown whose links start at `root`.
+
+    Verdicts come from `data/claims/<model>/<slug>.json`, one line per model; where there is none, from the ledger in
+    the committed notebook. A claim of the catalogue that a ledger lacks counts as not tested.
+
+    Raises:
+        HookbookError: a stored ledger cannot be read.
+    """
+    standing = [paper for paper in _by_theme(catalogue) if paper.status == "stands"]
+    planned = Counter(paper.theme for paper in _by_theme(catalogue) if paper.status == "planned")
+    lines = []
+    if standing:
+        lines += ["| Notebook | Theme | Level | Claims | Verdicts |", "|---|---|---|---|---|"]
+        lines += [_row(paper, root) for paper in standing]
+    if planned:
+        count = sum(planned.values())
+        themes = ", ".join(f"{theme} {planned[theme]}" for theme in planned)
+        lines += [*([""] if lines else []), f"Planned: {count} more paper{'s' * (count != 1)} ({themes})."]
+    return "\n".join(lines) + "\n"
+
+
+def is_current(readme: Path = ROOT / "README.md") -> bool:
+    """Whether the gallery in that README is the one that would be written now.
+
+    Raises:
+        HookbookError: the README lacks the markers, or the catalogue or a ledger cannot be read.
+    """
+    return _with_gallery(readme) == _text(readme)
+
+
+def write(readme: Path = ROOT / "README.md") -> None:
+    """Bring the gallery between the README's markers up to date; the rest of the file stays as it is.
+
+    Raises:
+        HookbookError: as for `is_current`.
+    """
+    notebooks.write_text(readme, _with_gallery(readme))
+
+
+def _by_theme(catalogue: dict[str, Paper]) -> list[Paper]:
+    return sorted(catalogue.values(), key=lambda paper: (THEMES.index(paper.theme), paper.slug))
+
+
+def _row(paper: Paper, root: Path) -> str:
+    title = paper.title.replace("|", "\\|").replace("[", "\\[").replace("]", "\\]")
+    place = _place(paper)
+    # claims are stated before the notebook is written
+    link = f"[{title}]({place.as_posix()})" if (root / place).exists() else title
+    verdicts = "<br>".join(_verdicts(paper, ledger) for ledger in _ledgers(paper, root)) or "no run stored"
+    minutes = f"{paper.teaching.minutes.read} min"
+    return f"| {link} | {paper.theme} | {paper.teaching.difficulty}, {minutes} | {len(paper.claims)} | {verdicts} |"
+
+
+def _place(paper: Paper) -> Path:
+    return paper.notebook.relative_to(ROOT)
+
+
+def _ledgers(paper: Paper, root: Path) -> list[dict]:
+    """The evidence of each model, else what the committed notebook shows, else nothing."""
+    stored = [_json(path) for path in sorted((root / "data" / "claims").glob(f"*/{paper.slug}.json"))]
+    if stored:
+        return stored
+    notebook = root / _place(paper)
+    shown = notebooks.ledger(notebook) if notebook.exists() else None
+    return [shown] if shown else []
+
+
+def _verdicts(paper: Paper, ledger: dict) -> str:
+    """`smollm2-135m: 3 hold here, 1 open`; a replication only on a model of the paper's own class."""
+    found = {claim["id"]: claim["verdict"] for claim in ledger["claims"]}
+    counts = Counter(found.get(claim.id, "not tested") for claim in paper.claims)
+    own_class = ledger["model"].startswith(tuple(paper.model_class))
+    parts = [f"{count} {_words(verdict, count, own_class)}" for verdict in _ORDER if (count := counts[verdict])]
+    return f"{ledger['model']}: {', '.join(parts)}"
+
+
+def _words(verdict: str, count: int, own_class: bool) -> str:
+    if verdict == "holds":
+        verb = "replicate" if own_class else "hold"
+    elif verdict == "fails":
+        verb = "fail"
+    else:
+        return verdict
+    return f"{verb}{'s' * (count == 1)}{'' if own_class else ' here'}"
+
+
+def _json(path: Path) -> dict:
+    try:
+        ledger = json.loads(path.read_text(encoding="utf-8"))
+        verdicts = {claim["verdict"] for claim in ledger["claims"] if claim["id"]}
+        if isinstance(ledger["model"], str) and verdicts <= set(_ORDER):
+            return ledger
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise HookbookError(f"{path} is not a ledger: delete it and run the notebook's evidence preset again.")
+
+
+def _text(readme: Path) -> str:
+    try:
+        return readme.read_bytes().decode("utf-8")  # bytes, so that line endings survive
+    except (OSError, UnicodeDecodeError) as error:
+        raise HookbookError(f"{readme} cannot be read: {error}.") from None
+
+
+def _with_gallery(readme: Path) -> str:
+    text = _text(readme)
+    if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
+        raise HookbookError(f"{readme} must have the lines {START} and {END} once each, in this order.")
+    newline = "\r\n" if "\r\n" in text else "\n"
+    table = f"\n\n{gallery_markdown(papers.catalogue())}\n".replace("\n", newline)
+    return text[: text.index(START) + len(START)] + table + text[text.index(END) :]

@@ -1,0 +1,158 @@
+"""The README's gallery: what it shows, from where, and that only its own part of the README changes."""
+
+import json
+
+import pytest
+from catalogue_entries import PLANNED, STANDS
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from helpers import gallery, notebooks, papers
+from helpers.errors import HookbookError
+from helpers.papers import Paper
+
+README = "# Title\n\nBefore.\n\n<!-- gallery:start -->\n<!-- gallery:end -->\n\nAfter.\n"
+
+
+def entry(slug, of=STANDS, **fields):
+    return Paper.model_validate({"slug": slug, **of, **fields})
+
+
+def ledger(model, **verdicts):
+    return {"paper": "some-paper", "model": model, "claims": [{"id": c, "verdict": v} for c, v in verdicts.items()]}
+
+
+def store(root, model, slug, content):
+    path = root / "data" / "claims" / model / f"{slug}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def commit(root, paper, content):
+    path = root / "notebooks" / paper.theme / f"{paper.slug}.ipynb"
+    path.parent.mkdir(parents=True)
+    outputs = [new_output("display_data", {notebooks.LEDGER_MIME: content, "text/html": "table"})] if content else []
+    notebooks.write(new_notebook(cells=[new_code_cell("ledger.table()", outputs=outputs)]), path)
+
+
+def verdicts(text):
+    """The last column of the only row."""
+    return text.splitlines()[2].split(" | ")[-1].removesuffix(" |")
+
+
+def test_a_row_says_where_what_and_how_hard(tmp_path):
+    paper = entry("some-paper", title="A | B [C]")
+    commit(tmp_path, paper, None)
+    text = gallery.gallery_markdown({"some-paper": paper}, tmp_path)
+    link = "[A \\| B \\[C\\]](notebooks/circuits/some-paper.ipynb)"
+    assert text.splitlines()[2:] == [f"| {link} | circuits | introductory, 20 min | 2 | no run stored |"]
+
+
+def test_a_notebook_that_is_not_written_yet_has_no_link(tmp_path):
+    text = gallery.gallery_markdown({"some-paper": entry("some-paper")}, tmp_path)
+    assert text.splitlines()[2] == "| A: B | circuits | introductory, 20 min | 2 | no run stored |"
+
+
+def test_verdicts_come_from_the_stored_claims_of_each_model(tmp_path):
+    paper = entry("some-paper")
+    store(tmp_path, "smollm2-135m", "some-paper", ledger("smollm2-135m", C1="holds", C2="open"))
+    store(tmp_path, "gpt2", "some-paper", ledger("gpt2", C1="holds", C2="fails"))
+    store(tmp_path, "other", "another-paper", "not even JSON")
+    commit(tmp_path, paper, ledger("smollm2-135m", C1="fails", C2="fails"))
+    text = gallery.gallery_markdown({"some-paper": paper}, tmp_path)
+    assert verdicts(text) == "gpt2: 1 holds here, 1 fails here<br>smollm2-135m: 1 holds here, 1 open"
+
+
+def test_without_stored_claims_the_committed_notebook_is_read(tmp_path):
+    paper = entry("some-paper")
+    commit(tmp_path, paper, ledger("smollm2-135m", C1="holds", C2="holds"))
+    assert verdicts(gallery.gallery_markdown({"some-paper": paper}, tmp_path)) == "smollm2-135m: 2 hold here"
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("gpt2-medium", "gpt2-medium: 1 replicates, 1 fails"),
+        ("smollm2-135m", "smollm2-135m: 1 holds here, 1 fails here"),
+        ("random:gpt2", "random:gpt2: 1 holds here, 1 fails here"),
+    ],
+)
+def test_only_the_papers_own_class_replicates(tmp_path, model, shown):
+    store(tmp_path, "m", "some-paper", ledger(model, C1="fails", C2="holds"))
+    paper = entry("some-paper", model_class=["gpt2"])
+    assert verdicts(gallery.gallery_markdown({"some-paper": paper}, tmp_path)) == shown
+
+
+def test_a_claim_that_the_ledger_lacks_is_not_hidden(tmp_path):
+    store(tmp_path, "m", "some-paper", ledger("m", C1="checked", C9="holds"))
+    text = gallery.gallery_markdown({"some-paper": entry("some-paper")}, tmp_path)
+    assert verdicts(text) == "m: 1 checked, 1 not tested"
+
+
+def test_planned_papers_are_counted_per_theme_in_the_order_of_the_book():
+    planned = {
+        "a": entry("a", PLANNED, theme="vision"),
+        "b": entry("b", PLANNED, theme="circuits"),
+        "c": entry("c", PLANNED, theme="vision"),
+    }
+    assert gallery.gallery_markdown(planned) == "Planned: 3 more papers (circuits 1, vision 2).\n"
+    one = {"a": planned["a"]}
+    assert gallery.gallery_markdown(one) == "Planned: 1 more paper (vision 1).\n"
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"model": "m"}', '{"model": "m", "claims": [{"id": "C1", "verdict": "splendid"}]}']
+)
+def test_a_broken_ledger_is_named(tmp_path, content):
+    store(tmp_path, "m", "some-paper", content)
+    with pytest.raises(HookbookError, match=r"m.some-paper\.json is not a ledger"):
+        gallery.gallery_markdown({"some-paper": entry("some-paper")}, tmp_path)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_write_changes_only_what_lies_between_the_markers(tmp_path, newline):
+    readme = tmp_path / "README.md"
+    readme.write_bytes(README.replace("\n", newline).encode())
+    assert not gallery.is_current(readme)
+    gallery.write(readme)
+    assert gallery.is_current(readme)
+    once = readme.read_bytes().decode()
+    before, rest = once.split(gallery.START)
+    table, after = rest.split(gallery.END)
+    original = README.replace("\n", newline)
+    assert (before, after) == (original.split(gallery.START)[0], original.split(gallery.END)[1])
+    assert once.count("\n") == once.count(newline)
+    assert "Planned: " in table
+    gallery.write(readme)
+    assert readme.read_bytes().decode() == once
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_the_gallery_is_stale_when_the_catalogue_has_changed(tmp_path, monkeypatch):
+    readme = tmp_path / "README.md"
+    readme.write_text(README)
+    gallery.write(readme)
+    monkeypatch.setattr(papers, "catalogue", lambda: {"a": entry("a", PLANNED)})
+    assert not gallery.is_current(readme)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no markers",
+        "<!-- gallery:start -->",
+        "<!-- gallery:end --> <!-- gallery:start -->",
+        README + README,
+        "<!-- gallery:start -->" + README,
+    ],
+)
+def test_missing_markers_leave_the_readme_alone(tmp_path, text):
+    readme = tmp_path / "README.md"
+    readme.write_text(text)
+    with pytest.raises(HookbookError, match="gallery:start"):
+        gallery.write(readme)
+    assert readme.read_text() == text
+
+
+def test_missing_readme(tmp_path):
+    with pytest.raises(HookbookError, match="cannot be read"):
+        gallery.is_current(tmp_path / "README.md")
