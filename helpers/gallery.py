@@ -1,14 +1,15 @@
-"""The README's gallery: a table of the notebooks that stand, with their verdicts, and a count of what is planned."""
+"""The README's generated parts: one notebook's cover, the table of those that stand with verdicts, what is planned."""
 
 import json
 from collections import Counter
 from pathlib import Path
 
-from helpers import notebooks, papers
+from helpers import covers, notebooks, papers
 from helpers.errors import HookbookError
 from helpers.papers import ROOT, THEMES, Paper
 
 START, END = "<!-- gallery:start -->", "<!-- gallery:end -->"
+COVER = "sentiment-direction"  # whose figure opens the README
 _ORDER = ("holds", "fails", "open", "checked", "not tested", "out of scope")
 
 
@@ -35,21 +36,36 @@ def gallery_markdown(catalogue: dict[str, Paper], root: Path = ROOT) -> str:
 
 
 def is_current(readme: Path = ROOT / "README.md") -> bool:
-    """Whether the gallery in that README is the one that would be written now.
+    """Whether the gallery, the cover and its picture are those that would be written now.
 
     Raises:
-        HookbookError: the README lacks the markers, or the catalogue or a ledger cannot be read.
+        HookbookError: the README lacks the markers, or the catalogue, a ledger or the cover cannot be read.
     """
-    return _with_gallery(readme) == _text(readme)
+    picture, shown = _picture(readme)
+    return _rendered(readme) == _text(readme) and picture.exists() and picture.read_bytes() == shown
 
 
 def write(readme: Path = ROOT / "README.md") -> None:
-    """Bring the gallery between the README's markers up to date; the rest of the file stays as it is.
+    """Bring what stands between the README's markers up to date, and the cover's picture; the rest stays as it is.
 
     Raises:
         HookbookError: as for `is_current`.
     """
-    notebooks.write_text(readme, _with_gallery(readme))
+    text = _rendered(readme)
+    picture, shown = _picture(readme)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_bytes(shown)
+    notebooks.write_text(readme, text)
+
+
+def _picture(readme: Path) -> tuple[Path, bytes]:
+    paper = papers.paper(COVER)
+    return readme.parent / covers.picture_path(paper), covers.cover(paper.notebook).picture
+
+
+def _rendered(readme: Path) -> str:
+    text = _between(readme, _text(readme), START, END, gallery_markdown(papers.catalogue()))
+    return _between(readme, text, covers.START, covers.END, covers.markdown(papers.paper(COVER)))
 
 
 def _by_theme(catalogue: dict[str, Paper]) -> list[Paper]:
@@ -117,10 +133,9 @@ def _text(readme: Path) -> str:
         raise HookbookError(f"{readme} cannot be read: {error}.") from None
 
 
-def _with_gallery(readme: Path) -> str:
-    text = _text(readme)
-    if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
-        raise HookbookError(f"{readme} must have the lines {START} and {END} once each, in this order.")
+def _between(readme: Path, text: str, start: str, end: str, content: str) -> str:
+    if text.count(start) != 1 or text.count(end) != 1 or text.index(start) > text.index(end):
+        raise HookbookError(f"{readme} must have the lines {start} and {end} once each, in this order.")
     newline = "\r\n" if "\r\n" in text else "\n"
-    table = f"\n\n{gallery_markdown(papers.catalogue())}\n".replace("\n", newline)
-    return text[: text.index(START) + len(START)] + table + text[text.index(END) :]
+    block = f"\n\n{content}\n".replace("\n", newline)
+    return text[: text.index(start) + len(start)] + block + text[text.index(end) :]

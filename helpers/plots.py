@@ -19,6 +19,8 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     import pandas as pd
 
+    from helpers.claims import Row
+
 # Okabe and Ito's palette; the first colour is the measurement, grey is always a control.
 BLUE, ORANGE, GREEN, PURPLE, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#6E6E6E"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)
@@ -66,21 +68,25 @@ def show(fig: Figure, alt: str) -> None:
         ValueError: If the text is too short to say that.
     """
     if len(alt) < MIN_ALT:
-        raise ValueError(f"The alternative text has {len(alt)} characters: name the axes and the finding (40 at least).")
+        raise ValueError(
+            f"The alternative text has {len(alt)} characters: name the axes and the finding (40 at least)."
+        )
     buffer = io.BytesIO()
     with mpl.rc_context(STYLE):
         fig.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
     picture = base64.b64encode(buffer.getvalue()).decode()
-    display(HTML(f'<img alt="{html.escape(alt, quote=True)}" style="max-width:100%" src="data:image/png;base64,{picture}">'))
+    display(
+        HTML(f'<img alt="{html.escape(alt, quote=True)}" style="max-width:100%" src="data:image/png;base64,{picture}">')
+    )
 
 
 def curves(
     ax: Axes,
     x: Sequence[float],
-    series: Mapping[str, Float[np.ndarray, "x"]],
+    series: Mapping[str, Float[np.ndarray, x]],
     *,
     controls: Sequence[str] = (),
-    bands: Mapping[str, tuple[Float[np.ndarray, "x"], Float[np.ndarray, "x"]]] | None = None,
+    bands: Mapping[str, tuple[Float[np.ndarray, x], Float[np.ndarray, x]]] | None = None,
 ) -> None:
     """Lines over x, told apart by colour and marker; those named in `controls` are grey and dashed."""
     colours = iter(COLOURS)
@@ -94,41 +100,30 @@ def curves(
         ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=3)
 
 
-def claim(
-    ax: Axes,
-    rows: pd.DataFrame,
-    region: tuple[float, float],
-    *,
-    by: str,
-    names: Mapping[str, str],
-    interval: tuple[float, float] | None = None,
-    seed: int = 0,
-) -> None:
-    """Every unit of a claim as a dot, per column; the claim's region shaded; the interval drawn on the first column.
+def claim(ax: Axes, rows: pd.DataFrame, result: Row, *, by: str, names: Mapping[str, str], seed: int = 0) -> None:
+    """Every unit of a claim as a dot, for the measurement and each control; the region where the claim holds is shaded.
 
     Args:
         ax: Where to draw.
         rows: The rows given to `Ledger.check`.
-        region: The values for which the claim holds.
+        result: What `Ledger.check` returned; its interval is drawn through the measurement.
         by: The unit's column; cells of crossed units are averaged over the other one.
         names: Column -> label, the measurement first, then its controls.
-        interval: The ledger's interval for the measurement.
         seed: For the horizontal jitter.
     """
     rng = np.random.default_rng(seed)
-    low, high = region
-    columns = [*names] + (["denominator"] if "denominator" in rows else [])
-    means = rows.groupby(by, sort=False)[columns].mean()
-    ratio = means.pop("denominator") if "denominator" in means else None
+    low, high = result.claim.test.region
+    ratio = "denominator" in rows
+    means = rows.groupby(by, sort=False)[[*names, *["denominator"] * ratio]].mean()
     for i, column in enumerate(names):
-        values = (means[column] / ratio if ratio is not None else means[column]).to_numpy()
+        values = means[column] / means["denominator"] if ratio else means[column]
+        overall = rows[column].sum() / rows["denominator"].sum() if ratio else rows[column].mean()
         x = i + rng.uniform(-0.14, 0.14, len(values))
         ax.scatter(x, values, s=26, color=BLUE if i == 0 else GREY, marker=MARKERS[i % 5], alpha=0.65, lw=0)
-        total = rows[column].sum() / rows["denominator"].sum() if ratio is not None else rows[column].mean()
-        ax.hlines(total, i - 0.26, i + 0.26, color="black", lw=2)
-    if interval is not None:
-        ax.vlines(0, *interval, color="black", lw=2)
-    edges = [edge for edge in region if np.isfinite(edge)]
+        ax.hlines(overall, i - 0.26, i + 0.26, color="black", lw=2)
+    if result.low is not None:
+        ax.vlines(0, result.low, result.high, color="black", lw=2)
+    edges = [edge for edge in (low, high) if np.isfinite(edge)]
     bottom, top = ax.get_ylim()
     margin = 0.06 * (max(top, *edges) - min(bottom, *edges))
     bottom, top = min(bottom, *(e - margin for e in edges)), max(top, *(e + margin for e in edges))
@@ -145,7 +140,9 @@ def matrix(ax: Axes, values: Float[np.ndarray, "row column"], rows: Sequence[str
     """Numbers from -1 to 1 as a coloured table with each value written in its cell."""
     ax.imshow(values, cmap=DIVERGING, vmin=-1, vmax=1, aspect="auto")
     for i, j in np.ndindex(values.shape):
-        ax.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", color="white" if abs(values[i, j]) > 0.8 else "black")
+        ax.text(
+            j, i, f"{values[i, j]:.2f}", ha="center", va="center", color="white" if abs(values[i, j]) > 0.8 else "black"
+        )
     ax.set_xticks(range(len(columns)), columns)
     ax.set_yticks(range(len(rows)), rows)
     ax.grid(visible=False)
@@ -160,9 +157,7 @@ def label_extremes(ax: Axes, x: np.ndarray, y: np.ndarray, labels: Sequence[str]
         ax.annotate(labels[i], (x[i], y[i]), xytext=(5, 0), textcoords="offset points", fontsize=9, va="center")
 
 
-def token_strip(
-    tokens: Sequence[str], values: Float[np.ndarray, "pos"], *, scale: float, labels: tuple[str, str]
-) -> str:
+def token_strip(tokens: Sequence[str], values: Float[np.ndarray, pos], *, scale: float, labels: tuple[str, str]) -> str:
     """A sentence as HTML, each token on a ground coloured by its value, the number below it.
 
     Args:
@@ -175,14 +170,17 @@ def token_strip(
     for token, value in zip(tokens, values, strict=True):
         shade = DIVERGING(float(np.clip(0.5 + value / (2 * scale), 0, 1)))
         text = html.escape(token.replace("\n", "⏎")) or "&nbsp;"
-        ink = "#000" if 0.299 * shade[0] + 0.587 * shade[1] + 0.114 * shade[2] > 0.5 else "#fff"
+        linear = (
+            np.array(shade[:3]) ** 2.2
+        )  # approximate relative luminance: 0.18 reads equally well in black and white
+        ink = "#000" if linear @ [0.2126, 0.7152, 0.0722] > 0.18 else "#fff"
         cells.append(
             f'<span style="display:inline-block;text-align:center;margin:1px;padding:2px 4px;border-radius:3px;'
             f'background:{mpl.colors.to_hex(shade)};color:{ink};white-space:pre;font-family:monospace">{text}'
-            f'<br><small>{value:+.1f}</small></span>'
+            f"<br><small>{value:+.1f}</small></span>"
         )
     key = "".join(
-        f'<span style="background:{colour};color:{ink};padding:1px 6px;border-radius:3px;margin-right:8px">{name}</span>'
+        f'<span style="background:{colour};color:{ink};padding:1px 6px;margin-right:8px">{name}</span>'
         for name, colour, ink in ((labels[0], ORANGE, "#000"), (labels[1], BLUE, "#fff"))
     )
     return f'<div style="line-height:1.4">{"".join(cells)}</div><div style="margin-top:4px"><small>{key}</small></div>'

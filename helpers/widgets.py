@@ -22,7 +22,7 @@ def sentence_explorer(
     """A text box and a layer slider over a sentence whose tokens are coloured by a number.
 
     Args:
-        project: Text -> its tokens and an array [layer, pos] of the numbers that colour them; called when the text changes.
+        project: Text -> its tokens and an array [layer, pos] of their colours' numbers; called for each new text.
         text: The text to begin with.
         layer: The layer to begin with.
         labels: What the negative and the positive end of the scale mean.

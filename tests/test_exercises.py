@@ -17,7 +17,10 @@ def exercises():
     found = []
     for path in NOTEBOOKS:
         cells = nbformat.read(path, as_version=4).cells
-        tagged = {tag: [c.source for c in cells if tag in c.metadata.get("tags", [])] for tag in ("exercise", "check", "solution")}
+        tagged = {
+            tag: [c.source for c in cells if tag in c.metadata.get("tags", [])]
+            for tag in ("exercise", "check", "solution")
+        }
         for number, parts in enumerate(zip(*tagged.values(), strict=True), start=1):
             found.append(pytest.param(path.stem, number, *parts, id=f"{path.stem}-{number}"))
     return found

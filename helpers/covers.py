@@ -1,0 +1,56 @@
+"""The figure and sentence that a notebook shows of itself in the README, taken from its committed outputs."""
+
+import base64
+import html
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers import notebooks
+from helpers.errors import HookbookError
+from helpers.papers import ROOT, Paper
+
+COVERS = Path("docs") / "covers"
+START, END = "<!-- cover:start -->", "<!-- cover:end -->"
+_IMAGE = re.compile(r'<img alt="([^"]*)"[^>]*src="data:image/png;base64,([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Cover:
+    """A picture (PNG), its alternative text, and the sentence that the notebook says about it."""
+
+    picture: bytes
+    alt: str
+    sentence: str
+
+
+def cover(path: Path) -> Cover:
+    """The first picture and the first sentence in the outputs of the notebook's cell tagged `cover`.
+
+    Raises:
+        HookbookError: there is no such cell, or it has no picture or sentence.
+    """
+    outputs = [
+        o for cell in notebooks.read(path).cells if notebooks.has_tag(cell, "cover") for o in cell.get("outputs", [])
+    ]
+    data = [output.get("data", {}) for output in outputs]
+    found = [m for d in data if (m := _IMAGE.search(notebooks.text_of(d.get("text/html", ""))))]
+    said = [notebooks.text_of(d["text/markdown"]) for d in data if "text/markdown" in d]
+    if not found or not said:
+        raise HookbookError(
+            f"{path.name} needs one cell tagged `cover` with a figure and a sentence in its outputs; refresh it."
+        )
+    return Cover(base64.b64decode(found[0][2]), html.unescape(found[0][1]), said[0])
+
+
+def picture_path(paper: Paper) -> Path:
+    """Where the cover of a paper's notebook is kept, relative to the root."""
+    return COVERS / f"{paper.slug}.png"
+
+
+def markdown(paper: Paper) -> str:
+    """The cover as README text: the picture, and the notebook's own sentence with a link to it."""
+    shown = cover(paper.notebook)
+    alt = shown.alt.replace("[", "(").replace("]", ")")
+    place = paper.notebook.relative_to(ROOT).as_posix()
+    return f"![{alt}]({picture_path(paper).as_posix()})\n\n*{shown.sentence}* From [{paper.slug}]({place}).\n"
