@@ -1,0 +1,1 @@
+"""Runs of notebooks: validated before they start, recorded truthfully, kept where nothing overwrites them."""

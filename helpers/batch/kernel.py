@@ -1,0 +1,231 @@
+"""Execute one notebook in one kernel and say truthfully how it ended."""
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from nbformat import NotebookNode
+
+from helpers.batch.outcome import Outcome, judge
+
+_GRACE_S = 5  # between the interrupt and the kill
+_SAMPLE_S = 0.5
+_UNIX_PATH = 107  # bytes that the address of a Unix socket may have
+
+
+class _Stopped(Exception):
+    """Raised between two cells after a stop was asked for, in case the running cell swallowed the interrupt."""
+
+
+@dataclass
+class _State:
+    """What the executing thread and the watching one share."""
+
+    nb: NotebookNode
+    process: subprocess.Popen | None = None
+    cell: int | None = None
+    reason: str | None = None  # why the watcher stopped it
+    error: BaseException | None = None
+    peak_bytes: int = 0
+    children: dict[int, psutil.Process] = field(default_factory=dict)
+
+
+def execute(
+    nb: NotebookNode,
+    parameters: dict[str, Any],
+    *,
+    folder: Path,
+    environment: dict[str, str],
+    timeout: float | None = None,
+    on_cell: Callable[[NotebookNode, int], None] = lambda nb, index: None,
+) -> Outcome:
+    """Run every cell in a fresh kernel of this Python, with the run's folder as working directory.
+
+    Papermill injects the parameters and drives the kernel; it is not believed about how that ended. The execution has
+    a thread of its own, so that this one can watch memory, the clock and Ctrl-C.
+
+    Args:
+        nb: the notebook; not changed.
+        parameters: values to inject, none of them if empty.
+        folder: the run's folder; also gets kernel.log when the kernel process itself writes something.
+        environment: variables for the kernel beside those of this process.
+        timeout: seconds for the whole run.
+        on_cell: called in the executing thread before each cell, with the live notebook and the cell's index.
+    """
+    sockets = Path(tempfile.mkdtemp(prefix="hb"))  # 0700: only this user reaches the kernel
+    state = _State(nb)
+    started = time.monotonic()
+    with open(folder / "kernel.log", "wb") as log:
+        manager = _manager_class(state, sockets, folder, {**os.environ, **environment}, log)
+        thread = threading.Thread(target=_work, args=(state, parameters, manager, on_cell), daemon=True)
+        with _terminate_as_interrupt():
+            try:
+                _watch(thread, state, None if timeout is None else started + timeout)
+            finally:
+                _end(state)
+                shutil.rmtree(sockets, ignore_errors=True)
+    if not (folder / "kernel.log").stat().st_size:
+        (folder / "kernel.log").unlink()
+    return judge(
+        state.nb,
+        stopped=state.reason,
+        error=state.error,
+        cell=state.cell,
+        returned=state.process.poll() if state.process is not None else None,
+        seconds=time.monotonic() - started,
+        peak_private_mb=round(state.peak_bytes / 2**20, 1) if state.peak_bytes else None,
+    )
+
+
+def _work(state: _State, parameters: dict, manager: type, on_cell: Callable) -> None:
+    # imported here: half a second that no other command needs to wait for
+    from papermill.execute import ERROR_MARKER_TAG, execute_notebook
+
+    def on_start(notebook: NotebookNode) -> None:
+        state.nb = notebook
+
+    def before(cell: NotebookNode, cell_index: int) -> None:
+        if state.reason:
+            raise _Stopped
+        state.cell = cell_index
+        on_cell(state.nb, cell_index)
+
+    # papermill warns of parameters it cannot read and of dead kernels; both are told better elsewhere
+    logging.getLogger("papermill").setLevel(logging.CRITICAL + 1)
+    try:
+        execute_notebook(
+            state.nb,
+            None,
+            parameters=parameters,
+            kernel_name="python3",
+            language="python",
+            progress_bar=False,
+            start_timeout=120,
+            autosave_cell_every=0,
+            kernel_manager_class=manager,
+            on_notebook_start=on_start,
+            on_cell_start=before,
+            on_cell_executed=lambda **_: _sample(state),  # what a short cell leaves is seen too
+        )
+    except BaseException as error:  # the watching thread decides what it means
+        state.error = error
+    state.nb.cells = [cell for cell in state.nb.cells if ERROR_MARKER_TAG not in cell.metadata.get("tags", [])]
+
+
+def _manager_class(state: _State, sockets: Path, folder: Path, environment: dict[str, str], log: Any) -> type:
+    """A kernel manager for one run: this interpreter, own sockets, own environment; it hands out its process."""
+
+    class Manager(AsyncKernelManager):
+        def __init__(self, **options: Any):
+            super().__init__(**options)
+            self.connection_file = str(sockets / "kernel.json")
+            if os.name == "posix" and len(f"{sockets}/k-99") <= _UNIX_PATH:
+                self.transport, self.ip = "ipc", str(sockets / "k")
+
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            # never a kernel of another environment that happens to be called python3 too
+            command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+            return KernelSpec(argv=command, display_name="Python 3", language="python")
+
+        async def start_kernel(self, **options: Any) -> None:
+            await super().start_kernel(
+                **{**options, "env": environment, "cwd": str(folder), "stdout": log, "stderr": log}
+            )
+            state.process = self.provisioner.process
+
+    return Manager
+
+
+def _watch(thread: threading.Thread, state: _State, deadline: float | None) -> None:
+    """Wait for the executing thread; interrupt and then kill the kernel at the deadline or at Ctrl-C."""
+    thread.start()
+    kill_at = None
+    while thread.is_alive():
+        try:
+            thread.join(_SAMPLE_S)
+            _sample(state)
+            now = time.monotonic()
+            if state.reason is None and deadline is not None and now >= deadline:
+                state.reason = "timed out"
+            if state.reason is None or state.process is None:
+                continue
+            if kill_at is None:
+                kill_at = now + _GRACE_S
+                _signal(state.process.pid, signal.SIGINT)
+            elif now >= kill_at:
+                _signal(state.process.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+                kill_at = now + _GRACE_S
+        except KeyboardInterrupt:
+            if state.reason == "interrupted":
+                kill_at = 0  # pressed again: do not wait for the grace
+            state.reason = "interrupted"
+
+
+def _sample(state: _State) -> None:
+    if state.process is None:
+        return
+    try:
+        kernel = psutil.Process(state.process.pid)
+        family = [kernel, *kernel.children(recursive=True)]
+    except psutil.Error:
+        return
+    total = 0
+    for process in family:
+        try:
+            total += process.memory_full_info().uss
+            if process.pid != kernel.pid:
+                state.children[process.pid] = process
+        except psutil.Error:  # ended meanwhile, or a zombie
+            continue
+    state.peak_bytes = max(state.peak_bytes, total)
+
+
+def _signal(pid: int, number: int) -> None:
+    """Signal the kernel's process group (a kernel leads its own), or the process where there are no groups."""
+    try:
+        os.killpg(pid, number) if hasattr(os, "killpg") else os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _end(state: _State) -> None:
+    """No orphans: what the kernel started and left behind ends with it (psutil knows a reused pid from the old one)."""
+    if state.process is not None and state.process.poll() is None:
+        _signal(state.process.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+    for child in state.children.values():
+        try:
+            child.kill()
+        except psutil.Error:
+            continue
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does, with its record written; only the main thread may say so."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,276 @@
+"""`hookbook`: list, show, run, refresh, new, models, check, gallery, doctor.
+
+Everything heavy is imported inside the command that needs it, so that `hookbook list` answers at once.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from helpers.errors import HookbookError
+
+app = typer.Typer(
+    help="Interpretability papers as notebooks: claims stated first, checked in front of the reader.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+Slug = Annotated[str, typer.Argument(help="A paper's slug, as `hookbook list` shows it.")]
+SlugOrPath = Annotated[str, typer.Argument(help="A paper's slug, as `hookbook list` shows it, or a notebook's path.")]
+Slugs = Annotated[list[str] | None, typer.Argument(help="Slugs or paths; all notebooks that stand if none is given.")]
+
+
+@app.command("list")
+def list_papers(
+    standing: Annotated[bool, typer.Option("--standing", help="Only papers whose notebook stands.")] = False,
+) -> None:
+    """List the papers by theme; ● has a notebook, ○ is planned."""
+    from helpers import papers
+
+    catalogue = papers.catalogue()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("paper", no_wrap=True)
+    table.add_column("tier")
+    table.add_column("title")
+    shown = 0
+    for theme in papers.THEMES:
+        chosen = [entry for entry in catalogue.values() if entry.theme == theme]
+        chosen = sorted((entry for entry in chosen if not standing or entry.status == "stands"), key=lambda e: e.slug)
+        if chosen:
+            table.add_row("", f"[bold]{theme}", "", "")
+        for entry in chosen:
+            table.add_row("●" if entry.status == "stands" else "○", entry.slug, entry.tier, escape(entry.title))
+        shown += len(chosen)
+    out.print(table)
+    out.print(f"{shown} papers; `hookbook show SLUG` tells more about one.", style="dim")
+
+
+@app.command()
+def show(slug: Slug) -> None:
+    """Show what the catalogue says about a paper, its claims and its notebook's parameters."""
+    from helpers import notebooks, papers
+
+    paper = papers.paper(slug)
+    out.print(f"[bold]{escape(paper.title)}")
+    out.print(escape(f"{', '.join(paper.authors)}. {paper.venue}"))
+    links = [f"arXiv {paper.arxiv}"] if paper.arxiv else []
+    links += [f"code {paper.code}"] if paper.code else []
+    facts = [f"{paper.theme}, tier {paper.tier}", *links]
+    out.print(escape("; ".join(facts)), style="dim")
+    if paper.teaching:
+        minutes = paper.teaching.minutes
+        out.print(f"\n{escape(paper.teaching.idea.strip())}")
+        out.print(
+            f"{paper.teaching.difficulty}; {minutes.read} min to read, {minutes.run:g} to run, "
+            f"{minutes.exercise} to exercise",
+            style="dim",
+        )
+    for claim in paper.claims:
+        out.print(f"\n[bold]{claim.id}[/] ({claim.kind}) {escape(claim.statement.strip())}")
+        out.print(escape(f"  {claim.statistic.strip()}: {claim.test.describe()}"), style="dim")
+        out.print(escape(f"  paper: {claim.paper.text} ({claim.paper.model}, {claim.paper.place})"), style="dim")
+    if not paper.notebook.is_file():
+        out.print(f"\nPlanned: no notebook yet. `hookbook new {paper.slug}` writes its skeleton.")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", title="\nparameters", title_justify="left")
+    for column in ("name", "type", "default", "meaning; allowed; paper"):
+        table.add_column(column)
+    for parameter in notebooks.parameters(paper.notebook):
+        cells = (parameter.name, parameter.expected, repr(parameter.default), parameter.comment)
+        table.add_row(*map(escape, cells))
+    out.print(table)
+    out.print(f"\n{shown(paper.notebook)}", soft_wrap=True)
+
+
+@app.command()
+def run(
+    slug: SlugOrPath,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("-p", "--parameter", metavar="NAME VALUE", help="Set a parameter; may be repeated."),
+    ] = None,
+    preset: Annotated[str, typer.Option(help="A named set of parameters: quick, evidence or paper.")] = "quick",
+    timeout: Annotated[float | None, typer.Option(min=1, help="Seconds for the whole run.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="The folder that holds all runs.  [default: runs]")] = None,
+) -> None:
+    """Run a notebook into a new folder under runs/ and print its ledger."""
+    from helpers.batch.run import RUNS
+    from helpers.batch.run import run as run_notebook
+
+    given = {}
+    for pair in parameter or []:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise HookbookError(f"-p needs a name and a value, as in `-p seed 1`; the value of {pair} is missing.")
+        given[name] = value
+    folder = runs.resolve() if runs else RUNS
+    record = run_notebook(slug, given, preset, folder, timeout=timeout, console=err)
+    report(record)
+    raise typer.Exit(record.exit_code)
+
+
+def report(record) -> None:
+    """Print the ledger of a run, how it ended, and where its files are."""
+    if record.ledger:
+        from helpers.tables import print_table
+
+        print_table(record.ledger, out)
+    memory = "" if record.peak_private_mb is None else f", {record.peak_private_mb:.0f} MB of its own memory at most"
+    out.print(f"\n{record.slug}: {record.status} after {record.seconds:.1f} s{memory}")
+    if record.failure:
+        err.print(f"[bold red]{record.status}[/] in {escape(str(record.failure))}", soft_wrap=True)
+    out.print(f"notebook   {shown(record.notebook)}", soft_wrap=True)
+    out.print(f"HTML       {shown(record.html)}", soft_wrap=True)
+    if record.failure:
+        out.print(f"traceback  {shown(record.folder / 'traceback.txt')}", soft_wrap=True)
+
+
+@app.command()
+def refresh(slugs: Slugs = None) -> None:
+    """Run notebooks with their defaults and write outputs and stamp into the committed files."""
+    from helpers.batch.refresh import refresh as refresh_notebook
+
+    code = 0
+    for slug in chosen(slugs):
+        record = refresh_notebook(slug, console=err)
+        report(record)
+        code = code or record.exit_code
+    raise typer.Exit(code)
+
+
+@app.command()
+def check(slugs: Slugs = None) -> None:
+    """Check notebooks against the rules that hold for every one of them; nothing is executed."""
+    from helpers.batch.run import locate
+    from helpers.rules import check as check_notebook
+
+    found = 0
+    for slug in chosen(slugs):
+        path = locate(slug)[1]
+        for problem in check_notebook(path):
+            found += not problem.advice
+            out.print(f"{shown(path)}: {escape(str(problem))}", soft_wrap=True)
+    out.print("no problems" if not found else f"{found} problem{'s' * (found > 1)}", style="dim")
+    raise typer.Exit(1 if found else 0)
+
+
+@app.command()
+def new(slug: Slug) -> None:
+    """Write the skeleton of a paper's notebook, filled from the catalogue."""
+    from helpers.skeleton import new as write_skeleton
+
+    out.print(f"wrote {shown(write_skeleton(slug))}; every TODO in it waits for you", soft_wrap=True)
+
+
+models_app = typer.Typer(invoke_without_command=True, help="List the known models, or fetch one.")
+app.add_typer(models_app, name="models")
+
+
+@models_app.callback()
+def models(context: typer.Context) -> None:
+    """List the models that are known by name: size, licence, and whether they are in the cache."""
+    if context.invoked_subcommand:
+        return
+    from helpers import models as registry
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("name", "MB", "licence", "gated", "cached", "source"):
+        table.add_column(column, justify="right" if column == "MB" else "left", no_wrap=column == "name")
+    for model in registry.MODELS:
+        gated, cached = ("yes" if flag else "no" for flag in (model.gated, model.cached))
+        table.add_row(model.name, f"{model.size_mb:,.0f}", escape(model.licence), gated, cached, escape(model.source))
+    out.print(table)
+    out.print(f"cache: {registry.cache_dir()}; any other name of the hub or a folder works too", style="dim")
+
+
+@models_app.command()
+def fetch(name: Annotated[str, typer.Argument(help="A name that `hookbook models` lists, or one of the hub.")]) -> None:
+    """Fetch a model into the cache, so that later runs need no network."""
+    from helpers import models as registry
+
+    out.print(f"{name} is in {registry.fetch(name)}", soft_wrap=True)
+
+
+@app.command()
+def gallery(
+    write: Annotated[bool, typer.Option("--write", help="Bring README.md up to date.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only say whether README.md is up to date.")] = False,
+) -> None:
+    """Print the README's table of notebooks, write it, or check it."""
+    from helpers import gallery as table
+    from helpers import papers
+
+    if write:
+        table.write()
+        out.print("README.md is up to date")
+    elif check:
+        if not table.is_current():
+            raise HookbookError("The gallery in README.md is out of date: run `hookbook gallery --write`.")
+        out.print("README.md is up to date")
+    else:
+        print(table.gallery_markdown(papers.catalogue()), end="")
+
+
+@app.command()
+def doctor() -> None:
+    """Say on one screen whether this machine is ready, and what to do where it is not."""
+    from helpers.doctor import diagnose, print_report
+
+    findings = diagnose()
+    print_report(findings, out)
+    raise typer.Exit(1 if any(finding.broken for finding in findings) else 0)
+
+
+def chosen(slugs: list[str] | None) -> list[str]:
+    """The given slugs, else those of all notebooks that stand."""
+    from helpers import papers
+
+    standing = [slug for slug, paper in papers.catalogue().items() if paper.notebook.is_file()]
+    if not slugs and not standing:
+        raise HookbookError("No notebook stands yet; `hookbook new SLUG` begins one.")
+    return slugs or standing
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be typed from here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def joined(arguments: list[str]) -> list[str]:
+    """`-p NAME VALUE` as the one argument `NAME=VALUE`; typer has no repeated option of two values."""
+    result, rest = [], list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        result.append(argument)
+        if argument in ("-p", "--parameter") and rest:
+            name = rest.pop(0)
+            result.append(f"{name}={rest.pop(0)}" if name.isidentifier() and rest else name)
+    return result
+
+
+def main() -> None:
+    """The command's entry: what a user can mend is one sentence and exit code 2, never a traceback."""
+    try:
+        app(args=joined(sys.argv[1:]), prog_name="hookbook")
+    except HookbookError as error:
+        err.print(escape(str(error)), soft_wrap=True)
+        sys.exit(2)
+    except BrokenPipeError:  # `hookbook list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""The command line: sentences instead of tracebacks, exit codes, and no waiting for torch where none is needed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import bad_notebooks
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from rich.console import Console
+
+from helpers import cli, doctor, notebooks, papers
+
+
+@pytest.fixture
+def hookbook(monkeypatch, capsys):
+    """Calls the command in this process; returns its exit code, output and errors."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["hookbook", *arguments])
+        monkeypatch.setattr(cli, "out", Console(highlight=False, width=120))
+        monkeypatch.setattr(cli, "err", Console(stderr=True, highlight=False, width=120))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def toy(tmp_path):
+    def toy(code, parameters="seed: int = 0  # 0..9"):
+        path = tmp_path / "toy.ipynb"
+        first = new_code_cell(parameters, metadata={"tags": ["parameters"]})
+        notebooks.write(new_notebook(cells=[new_markdown_cell("# T"), first, new_code_cell(code)]), path)
+        return str(path)
+
+    return toy
+
+
+def test_list_shows_every_paper(hookbook):
+    code, output, _ = hookbook("list")
+    assert code == 0 and all(slug in output for slug in papers.catalogue())
+    assert f"{len(papers.catalogue())} papers" in output
+
+
+def test_list_standing_shows_those_with_a_notebook(hookbook):
+    _, output, _ = hookbook("list", "--standing")
+    assert "sentiment-direction" in output and "refusal-direction" not in output
+
+
+def test_show_tells_claims_tests_and_parameters(hookbook):
+    _, output, _ = hookbook("show", "sentiment-direction")
+    claims = papers.paper("sentiment-direction").claims
+    assert all(claim.id in output and claim.test.describe() in output for claim in claims)
+    _, output, _ = hookbook("show", "refusal-direction")
+    assert "hookbook new refusal-direction" in output
+
+
+@pytest.mark.parametrize("command", ["show", "run", "refresh", "check", "new"])
+def test_an_unknown_paper_is_one_sentence(hookbook, command):
+    code, output, errors = hookbook(command, "sentimet-direction")
+    assert code == 2 and output == ""
+    assert "did you mean sentiment-direction" in errors and errors.count("\n") == 1
+
+
+def test_run_prints_the_ledger_and_the_paths(hookbook, tmp_path, monkeypatch):
+    path = tmp_path / f"{bad_notebooks.SLUG}.ipynb"
+    notebooks.write(bad_notebooks.source(), path)
+    monkeypatch.chdir(tmp_path)
+    with bad_notebooks.tiny_catalogue():
+        code, output, _ = hookbook("run", str(path), "-p", "templates", "16", "-p", "seed", "1", "--runs", "runs")
+    assert code == 0 and "C1" in output and "holds" in output and "tiny-paper: done after" in output
+    shown = [line.split()[1] for line in output.splitlines() if line.startswith(("notebook", "HTML"))]
+    assert [line.split("/")[0] for line in shown] == ["runs", "runs"] and all(
+        (tmp_path / name).exists() for name in shown
+    )
+    record = json.loads((tmp_path / shown[0]).with_name("run.json").read_text())
+    assert record["parameters"]["templates"] == 16 and record["parameters"]["seed"] == 1
+
+
+def test_run_fails_with_place_and_code_1(hookbook, toy, tmp_path):
+    code, output, errors = hookbook("run", toy("seed\n1 / 0"), "--runs", str(tmp_path / "runs"))
+    assert code == 1 and "line 2: 1 / 0" in errors and "ZeroDivisionError" in errors
+    assert "traceback" in output and "toy: failed" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("-p", "sede", "1"), "toy has no parameter sede; did you mean seed?"),
+        (("-p", "seed", "-1"), "seed: -1 is outside 0..9."),
+        (("-p", "seed=x"), "seed: expected int, got 'x' (str)."),
+        (("-p", "seed"), "-p needs a name and a value, as in `-p seed 1`; the value of seed is missing."),
+        (("--preset", "large"), "toy has no preset large; it has quick."),
+    ],
+)
+def test_wrong_arguments_of_run(hookbook, toy, tmp_path, arguments, sentence):
+    code, _, errors = hookbook("run", toy("seed"), "--runs", str(tmp_path / "runs"), *arguments)
+    assert (code, errors) == (2, f"{sentence}\n") and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "joined"),
+    [
+        (["run", "x", "-p", "seed", "1"], ["run", "x", "-p", "seed=1"]),
+        (["run", "x", "-p", "seed=1", "-p", "a", "-2"], ["run", "x", "-p", "seed=1", "-p", "a=-2"]),
+        (["run", "x", "--parameter", "a", "b=c"], ["run", "x", "--parameter", "a=b=c"]),
+        (["run", "-p", "layers", "[1, 2]", "x"], ["run", "-p", "layers=[1, 2]", "x"]),
+        (["run", "x", "-p"], ["run", "x", "-p"]),
+    ],
+)
+def test_two_words_of_a_parameter_become_one(given, joined):
+    assert cli.joined(given) == joined
+
+
+def test_check_lists_problems_and_fails(hookbook, tmp_path):
+    with bad_notebooks.tiny_catalogue():
+        good = bad_notebooks.broken("stale-libraries", tmp_path)
+        code, output, _ = hookbook("check", str(good))
+        assert code == 0 and "advice only" in output
+        code, output, _ = hookbook("check", str(bad_notebooks.broken("nothing-to-do", tmp_path)))
+    assert code == 1 and "a TODO is left [nothing-to-do]" in output and "1 problem" in output
+
+
+def test_refresh_writes_the_file(hookbook, tmp_path, monkeypatch):
+    path = tmp_path / f"{bad_notebooks.SLUG}.ipynb"
+    notebooks.write(bad_notebooks.source(), path)
+    monkeypatch.setattr("helpers.batch.refresh.RUNS", tmp_path / "runs")
+    with bad_notebooks.tiny_catalogue():
+        code, output, _ = hookbook("refresh", str(path))
+    assert code == 0 and "tiny-paper: done" in output
+    assert notebooks.ledger(path)["claims"][0]["verdict"] == "holds"
+
+
+def test_models_lists_the_default(hookbook):
+    code, output, _ = hookbook("models")
+    assert code == 0 and "smollm2-135m" in output and "Apache-2.0" in output
+
+
+def test_gallery_prints_what_the_readme_holds(hookbook):
+    code, output, _ = hookbook("gallery")
+    assert code == 0 and "planned" in output.lower() and "|" in output
+
+
+LIGHT = """
+import sys
+from helpers import cli
+for arguments in (["list"], ["show", "sentiment-direction"], ["models"], ["run", "no-such-paper"]):
+    sys.argv = ["hookbook", *arguments]
+    try:
+        cli.main()
+    except SystemExit:
+        pass
+print([name for name in ("torch", "transformers", "pandas", "papermill") if name in sys.modules])
+"""
+
+
+def test_light_commands_load_neither_torch_nor_pandas():
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} -m helpers.cli list | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+# doctor
+
+
+@pytest.fixture
+def unreachable(monkeypatch):
+    """The hub's address answers nothing, at once."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+
+
+def test_doctor_fits_one_screen(hookbook, unreachable):
+    code, output, _ = hookbook("doctor")
+    assert len(output.splitlines()) <= 24
+    names = ("Python", "packages", "clashes", "cores", "memory", "disk", "model", "hub")
+    assert all(name in output for name in names)
+    assert "not reachable (fine: the default model needs none)" in output
+    assert code == (1 if "broken" in output.split() else 0)
+
+
+def test_doctor_fails_where_something_is_broken(hookbook, unreachable, monkeypatch, tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("# a comment\nnot-there-at-all==1.0\n")
+    monkeypatch.setattr(doctor, "LOCK", lock)
+    code, output, _ = hookbook("doctor")
+    assert code == 1 and "missing: not-there-at-all" in output and "make setup" in output
+
+
+def test_packages_are_compared_with_the_lock(tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("nbformat==0.1\nhypothesis==999\n")
+    finding = doctor.packages(lock)[0]
+    assert not finding.broken and finding.state == "notice" and "nbformat" in finding.value and "0.1" in finding.value
+    assert doctor.packages(tmp_path / "none")[0].state == "notice"
+
+
+def test_a_clash_is_broken(monkeypatch):
+    def pip(*_, **__):
+        answer = "sae-lens 6.0 has requirement transformer-lens<4, but you have transformer-lens 4.3.0.\n"
+        return subprocess.CompletedProcess([], 1, answer, "")
+
+    monkeypatch.setattr(subprocess, "run", pip)
+    finding = doctor.clashes()
+    assert finding.broken and "sae-lens" in finding.value and "environment of its own" in finding.advice
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_cache_is_broken(monkeypatch, tmp_path):
+    tmp_path.chmod(0o500)
+    monkeypatch.setenv("HOOKBOOK_CACHE", str(tmp_path / "cache"))
+    assert doctor._cache()[0].broken and "HOOKBOOK_CACHE" in doctor._cache()[0].advice
