@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from inspect import cleandoc
 from importlib.metadata import version
+from inspect import cleandoc
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -67,7 +67,7 @@ class Ledger:
             "sha256": sha256,
             "seed": seed,
             "parameters": parameters,
-            "versions": {name: version(name) for name in PACKAGES},
+            "versions": {name: version(name).partition("+")[0] for name in PACKAGES},  # +cpu says nothing about results
         }
         self._claims = {claim.id: claim for claim in self.paper.claims}
         self._settled: dict[str, Row] = {}

@@ -40,7 +40,7 @@ def cover(path: Path) -> Cover:
         raise HookbookError(
             f"{path.name} needs one cell tagged `cover` with a figure and a sentence in its outputs; refresh it."
         )
-    return Cover(base64.b64decode(found[0][2]), html.unescape(found[0][1]), said[0])
+    return Cover(base64.b64decode(found[0][2]), html.unescape(found[0][1]), " ".join(said[0].split()))
 
 
 def picture_path(paper: Paper) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,19 @@ def single_token(words: Iterable[str], tokenizer: Any, *, at_least: int = 1) -> 
             "ask for fewer words or use another model."
         )
     return Kept(kept, [word for word in words if word not in kept])
+
+
+def first(items: Sequence[str], n: int, what: str) -> list[str]:
+    """The first `n` items; `what` names them in the error.
+
+    Raises:
+        HookbookError: If there are fewer than `n`.
+    """
+    if n > len(items):
+        raise HookbookError(
+            f"There are {len(items)} {what} in this set and {n} are asked for; ask for at most {len(items)}."
+        )
+    return list(items[:n])
 
 
 def vader_lexicon() -> pd.DataFrame:

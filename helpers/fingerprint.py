@@ -17,8 +17,8 @@ from nbformat import NotebookNode, from_dict
 from helpers import cells, models, notebooks, papers
 from helpers.errors import HookbookError
 
-# helpers that only show or drive: they change no measurement
-SHOWING = ("plots", "widgets")
+# helpers that only show, look up or drive: they change no measurement (the paper's own entry is hashed by itself)
+SHOWING = ("errors", "papers", "plots", "strict_yaml", "tables", "widgets")
 _DRIVING = ("batch", "cli", "doctor", "gallery", "skeleton")
 LIBRARIES = ("torch", "transformers", "transformer-lens", "numpy", "scipy", "scikit-learn")
 _IRRELEVANT = ("ctx", "kind", "type_comment", "type_ignores")  # fields of syntax trees that change nothing at run time

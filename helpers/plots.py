@@ -99,6 +99,7 @@ def curves(
         ax.plot(x, values, color=colour, marker=MARKERS[i % 5], ms=5, ls="--" if control else "-", label=name)
         if bands and name in bands:
             ax.fill_between(x, *bands[name], color=colour, alpha=0.15, lw=0)
+    ax.xaxis.get_major_locator().set_params(integer=True)  # layers, epochs: whole numbers
     with mpl.rc_context(STYLE):
         ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=3)
 

@@ -1,16 +1,18 @@
 """The README's gallery: what it shows, from where, and that only its own part of the README changes."""
 
 import json
+import re
 
 import pytest
 from catalogue_entries import PLANNED, STANDS
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from helpers import gallery, notebooks, papers
+from helpers import covers, gallery, notebooks, papers
 from helpers.errors import HookbookError
 from helpers.papers import Paper
 
-README = "# Title\n\nBefore.\n\n<!-- gallery:start -->\n<!-- gallery:end -->\n\nAfter.\n"
+COVER = "<!-- cover:start -->\n<!-- cover:end -->"
+README = f"# Title\n\n{COVER}\n\nBefore.\n\n<!-- gallery:start -->\n<!-- gallery:end -->\n\nAfter.\n"
 
 
 def entry(slug, of=STANDS, **fields):
@@ -116,22 +118,41 @@ def test_write_changes_only_what_lies_between_the_markers(tmp_path, newline):
     gallery.write(readme)
     assert gallery.is_current(readme)
     once = readme.read_bytes().decode()
-    before, rest = once.split(gallery.START)
-    table, after = rest.split(gallery.END)
-    original = README.replace("\n", newline)
-    assert (before, after) == (original.split(gallery.START)[0], original.split(gallery.END)[1])
+    outside = re.compile(r"(<!-- (\w+):start -->).*?(<!-- \2:end -->)", re.DOTALL)
+    assert outside.sub(r"\1\3", once) == outside.sub(r"\1\3", README.replace("\n", newline))
     assert once.count("\n") == once.count(newline)
-    assert "Planned: " in table
+    assert "Planned: " in once and "![" in once
     gallery.write(readme)
     assert readme.read_bytes().decode() == once
-    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "docs"]
+
+
+def test_the_cover_is_the_notebooks_own_figure_and_sentence(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(README)
+    gallery.write(readme)
+    shown = covers.cover(papers.paper(gallery.COVER).notebook)
+    assert f"![{shown.alt}](docs/covers/{gallery.COVER}.png)" in readme.read_text()
+    assert shown.sentence in readme.read_text()
+    picture = tmp_path / "docs" / "covers" / f"{gallery.COVER}.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    picture.write_bytes(b"another")
+    assert not gallery.is_current(readme)
+
+
+def test_a_notebook_without_a_cover_is_told_what_it_lacks(tmp_path):
+    path = tmp_path / "some.ipynb"
+    notebooks.write(new_notebook(cells=[new_code_cell("1")]), path)
+    with pytest.raises(HookbookError, match="tagged `cover`"):
+        covers.cover(path)
 
 
 def test_the_gallery_is_stale_when_the_catalogue_has_changed(tmp_path, monkeypatch):
     readme = tmp_path / "README.md"
     readme.write_text(README)
     gallery.write(readme)
-    monkeypatch.setattr(papers, "catalogue", lambda: {"a": entry("a", PLANNED)})
+    changed = {**papers.catalogue(), "a": entry("a", PLANNED)}
+    monkeypatch.setattr(papers, "catalogue", lambda *_: changed)
     assert not gallery.is_current(readme)
 
 

@@ -27,11 +27,11 @@ _STYLE = """
 }
 :root { color-scheme: light dark }
 body { background: var(--ground); color: var(--ink); font: 17px/1.55 system-ui, sans-serif; margin: 0 }
-main { max-width: 52rem; margin: 0 auto; padding: 1.5rem 1rem 6rem }
+main { max-width: 58rem; margin: 0 auto; padding: 1.5rem 1rem 6rem }
 h1, h2, h3 { line-height: 1.25; margin: 1.6em 0 .5em }
 a { color: var(--link) }
 .anchor-link, .prompt { display: none }
-pre, code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .86em }
+pre, code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .8em }
 pre { margin: 0; padding: .6rem .8rem; overflow-x: auto; line-height: 1.4 }
 .input_area, .rendered_html pre { background: var(--box); border: 1px solid var(--line); border-radius: 4px }
 .input_area { margin: .8rem 0 .3rem }
