@@ -156,6 +156,23 @@ class Ledger:
             raise HookbookError(f"The text {_start(text)!r} cannot be filled in: {error}.") from None
         display(Markdown(shown))
 
+    def conclude(self, id: str) -> None:
+        """Close a claim's section: its verdict, the test and unit that it had, and why.
+
+        Raises:
+            HookbookError: unknown claim, or not settled yet.
+        """
+        row = self._row(self._claim(id))
+        if row.reason == "never reached":
+            raise HookbookError(f"{id} has not been checked yet: conclude below its check.")
+        units = " × ".join(f"{n} {name}s" for name, n in row.counts.items()) or "no units"
+        display(
+            Markdown(
+                f"**{id} {row.verdict}** (test: {row.claim.test.describe()}, by a 95 % interval over {units}, and each "
+                f"control beaten). {row.reason}"
+            )
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The ledger as strict JSON, claims in the catalogue's order, with nothing that changes from run to run."""
         return plain(

@@ -103,6 +103,7 @@ def run(
     preset: Annotated[str, typer.Option(help="A named set of parameters: quick, evidence or paper.")] = "quick",
     timeout: Annotated[float | None, typer.Option(min=1, help="Seconds for the whole run.")] = None,
     runs: Annotated[Path | None, typer.Option(help="The folder that holds all runs.  [default: runs]")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="File a finished evidence run under data/claims/.")] = False,
 ) -> None:
     """Run a notebook into a new folder under runs/ and print its ledger."""
     from helpers.batch.run import RUNS
@@ -115,8 +116,14 @@ def run(
             raise HookbookError(f"-p needs a name and a value, as in `-p seed 1`; the value of {pair} is missing.")
         given[name] = value
     folder = runs.resolve() if runs else RUNS
+    if keep and (preset != "evidence" or given):
+        raise HookbookError("--keep files the evidence preset as it is: use it with --preset evidence and without -p.")
     record = run_notebook(slug, given, preset, folder, timeout=timeout, console=err)
     report(record)
+    if keep and record.exit_code == 0:
+        from helpers.batch import evidence
+
+        out.print(f"evidence   {shown(evidence.keep(record))}", soft_wrap=True)
     raise typer.Exit(record.exit_code)
 
 

@@ -86,17 +86,22 @@ def show(fig: Figure, alt: str) -> None:
 def curves(
     ax: Axes,
     x: Sequence[float],
-    series: Mapping[str, Float[np.ndarray, x]],
+    series: Mapping[str, Float[np.ndarray, "x"]],
     *,
     controls: Sequence[str] = (),
-    bands: Mapping[str, tuple[Float[np.ndarray, x], Float[np.ndarray, x]]] | None = None,
+    bands: Mapping[str, tuple[Float[np.ndarray, "x"], Float[np.ndarray, "x"]]] | None = None,
+    joined: bool = True,
 ) -> None:
-    """Lines over x, told apart by colour and marker; those named in `controls` are grey and dashed."""
+    """Lines over x, told apart by colour and marker; those named in `controls` are grey and dashed.
+
+    Where only a few x were measured, `joined=False` leaves the markers alone and claims nothing between them.
+    """
     colours = iter(COLOURS)
     for i, (name, values) in enumerate(series.items()):
         control = name in controls
         colour = GREY if control else next(colours)
-        ax.plot(x, values, color=colour, marker=MARKERS[i % 5], ms=5, ls="--" if control else "-", label=name)
+        line = ("--" if control else "-") if joined else "none"
+        ax.plot(x, values, color=colour, marker=MARKERS[i % 5], ms=5 if joined else 8, ls=line, label=name)
         if bands and name in bands:
             ax.fill_between(x, *bands[name], color=colour, alpha=0.15, lw=0)
     ax.xaxis.get_major_locator().set_params(integer=True)  # layers, epochs: whole numbers
@@ -161,7 +166,9 @@ def label_extremes(ax: Axes, x: np.ndarray, y: np.ndarray, labels: Sequence[str]
         ax.annotate(labels[i], (x[i], y[i]), xytext=(5, 0), textcoords="offset points", fontsize=9, va="center")
 
 
-def token_strip(tokens: Sequence[str], values: Float[np.ndarray, pos], *, scale: float, labels: tuple[str, str]) -> str:
+def token_strip(
+    tokens: Sequence[str], values: Float[np.ndarray, "pos"], *, scale: float, labels: tuple[str, str]
+) -> str:
     """A sentence as HTML, each token on a ground coloured by its value, the number below it.
 
     Args:

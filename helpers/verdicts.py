@@ -31,6 +31,9 @@ class Control:
     beaten: bool = False
 
 
+_TOO_MANY = 50  # times the units at hand: a plan that nobody would carry out
+
+
 @dataclass(frozen=True, repr=False)
 class Row:
     """What was found for a claim: a row of the ledger, and shown by itself as a sentence."""
@@ -156,10 +159,13 @@ def _verdict(claim: Claim, values: pd.Series, interval: Interval, controls: dict
         return "open", f"There is {interval.method}."
     if interval.high < low or interval.low > high:
         return "fails", f"The interval lies wholly outside {test}."
+    lacking = []
     if interval.low < low or interval.high > high:
-        return "open", f"The interval straddles the edge of {test}; {_plan(claim, interval, (low, high))}."
-    if unbeaten := {name: control for name, control in controls.items() if control.contrast and not control.beaten}:
-        return "open", " ".join(_unbeaten(claim, name, control.contrast) for name, control in unbeaten.items())
+        lacking.append(f"The interval straddles the edge of {test}; {_plan(claim, interval, (low, high))}.")
+    unbeaten = {name: control for name, control in controls.items() if control.contrast and not control.beaten}
+    lacking += [_unbeaten(claim, name, control.contrast) for name, control in unbeaten.items()]
+    if lacking:
+        return "open", " ".join(lacking)
     undefined = [name for name, control in controls.items() if control.contrast is None]
     if len(undefined) == len(controls):
         return "open", f"No control is defined here ({', '.join(undefined)}): name a second one."
@@ -191,8 +197,9 @@ def _unbeaten(claim: Claim, name: str, contrast: Interval) -> str:
 
 def _plan(claim: Claim, interval: Interval, region: tuple[float, float]) -> str:
     units = units_needed(interval, region)
-    kind = "units" if len(claim.units) == 1 else "units of each kind"
-    return f"about {units:,} {kind} would settle it" if units else "it sits on the edge, where no number of units helps"
+    if not units or units > _TOO_MANY * interval.n:
+        return "the estimate lies so near the edge that more units would hardly decide it"
+    return f"about {units:,} {'units' if len(claim.units) == 1 else 'units of each kind'} would settle it"
 
 
 def _control(claim: Claim, frame: pd.DataFrame, name: str, seed: int) -> Control:

@@ -71,7 +71,26 @@ def test_open_across_the_edge_says_how_many_units(ledger):
 def test_open_on_the_edge_promises_nothing(ledger):
     values = np.array([0.625, 0.775] * 4)  # exact in binary, with the test's 0.7 as their mean
     row = ledger.check("C6", {"template": range(8), "value": values, "random": CHANCE, "untrained": CHANCE})
-    assert row.verdict == "open" and "no number of units helps" in row.reason
+    assert row.verdict == "open" and "more units would hardly decide it" in row.reason
+
+
+def test_open_across_the_edge_also_names_the_control_that_is_not_beaten(ledger):
+    row = ledger.check(
+        "C6", {"template": range(8), "value": [0.6, 0.8] * 4, "random": [0.9, 0.4] * 4, "untrained": CHANCE}
+    )
+    assert "straddles the edge" in row.reason and "'random' is not beaten" in row.reason
+
+
+def test_conclude_says_verdict_test_units_and_reason(ledger, monkeypatch):
+    outputs = shown(monkeypatch)
+    with pytest.raises(HookbookError, match="C1 has not been checked yet"):
+        ledger.conclude("C1")
+    ledger.check("C1", rows())
+    ledger.conclude("C1")
+    assert outputs[0].data.startswith(
+        "**C1 holds** (test: ≥ 0.70, by a 95 % interval over 8 templates, and every control"
+    )
+    assert outputs[0].data.endswith("and every control is beaten.")
 
 
 def test_open_where_a_control_is_not_beaten(ledger):
