@@ -159,11 +159,20 @@ def matrix(ax: Axes, values: Float[np.ndarray, "row column"], rows: Sequence[str
     ax.tick_params(length=0)
 
 
-def label_extremes(ax: Axes, x: np.ndarray, y: np.ndarray, labels: Sequence[str], *, each: int = 4) -> None:
-    """Write the labels of the lowest and highest points of y beside them."""
+def label_extremes(
+    ax: Axes, x: Float[np.ndarray, "point"], y: Float[np.ndarray, "point"], labels: Sequence[str], *, each: int = 4
+) -> None:
+    """Write the labels of the `each` lowest and highest points of y beside them, leaving out what would overlap."""
     order = np.argsort(y)
-    for i in [*order[:each], *order[-each:]]:
-        ax.annotate(labels[i], (x[i], y[i]), xytext=(5, 0), textcoords="offset points", fontsize=9, va="center")
+    placed: list[tuple[float, float]] = []
+    for end in (order, order[::-1]):
+        left = each
+        for i in end[: 5 * each]:
+            here = x[i] / np.ptp(x), y[i] / np.ptp(y)
+            if left and all(abs(here[0] - a) > 0.25 or abs(here[1] - b) > 0.05 for a, b in placed):
+                ax.annotate(labels[i], (x[i], y[i]), xytext=(5, 0), textcoords="offset points", fontsize=9, va="center")
+                placed.append(here)
+                left -= 1
 
 
 def token_strip(

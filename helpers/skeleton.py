@@ -9,6 +9,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from helpers import notebooks
+from helpers.badges import badges
 from helpers.errors import HookbookError
 from helpers.papers import ROOT, Claim, Paper, paper
 
@@ -81,6 +82,7 @@ def title_markdown(entry: Paper) -> str:
     about = [f"{authors}. *{entry.venue}*{unsure}"]
     about += [f"[arXiv {entry.arxiv}](https://arxiv.org/abs/{entry.arxiv})"] if entry.arxiv else []
     about += [f"[code](https://github.com/{entry.code})"] if entry.code else []
+    about += [links] if (links := badges(entry)) else []
     promises = "\n".join(f"- **{claim.id}** {claim.statement.strip()}" for claim in entry.claims) or f"- {_UNSTATED}"
     parts = [f"# {entry.title}", " · ".join(about), *_teaching(entry), "**What you will see**", promises]
     return "\n\n".join(parts)

@@ -9,6 +9,7 @@ from rerun_notebooks import rerun
 from helpers import notebooks, papers
 from helpers.agreement import contradicts, disagreement
 from helpers.rules import check
+from helpers.skeleton import title_markdown
 
 NOTEBOOKS = sorted(papers.ROOT.glob("notebooks/*/*.ipynb"))
 EACH = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -23,6 +24,11 @@ def test_every_notebook_belongs_to_a_paper():
 def test_it_keeps_the_rules(path):
     problems = [str(problem) for problem in check(path) if not problem.advice]
     assert not problems, f"{path.stem}:\n" + "\n".join(problems)
+
+
+@EACH
+def test_its_title_says_what_the_catalogue_says(path):
+    assert notebooks.read(path).cells[0].source == title_markdown(papers.paper(path.stem))
 
 
 @EACH

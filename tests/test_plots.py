@@ -100,3 +100,13 @@ def contrast(one, other):
 
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_extremes_are_labelled_without_overlap():
+    x, y = np.linspace(0, 0.01, 20), np.r_[np.linspace(0, 0.1, 10), np.linspace(0.9, 1.0, 10)]
+    fig, (ax,) = plots.figure()
+    plots.label_extremes(ax, x, y, [f"w{i}" for i in range(20)], each=2)
+    shown = {text.get_text(): text.xy[1] for text in ax.texts}
+    assert {"w0", "w19"} <= set(shown) and len(shown) == 4
+    heights = sorted(shown.values())
+    assert min(np.diff(heights)) > 0.05
