@@ -59,7 +59,9 @@ def fingerprint(path: Path, parameters: dict[str, Any]) -> Fingerprint:
         hard["model"] = models.model_sha256(parameters["model_name"], revision=parameters.get("revision"))
     slug = Path(path).stem
     if slug in papers.catalogue():
-        hard["catalogue entry"] = digest(json.dumps(papers.raw_entry(slug), sort_keys=True, default=str))
+        # what teachers read is in no output: it may be edited without a new run
+        entry = {name: value for name, value in papers.raw_entry(slug).items() if name != "teaching"}
+        hard["catalogue entry"] = digest(json.dumps(entry, sort_keys=True, default=str))
         for file in papers.paper(slug).data_files:
             hard[f"data/{file.relative_to(papers.ROOT / 'data').as_posix()}"] = _file(file)
     soft = {name: digest(_canonical_module(name)) for name in modules if name in _showing()}

@@ -19,11 +19,16 @@ HookNames = str | Sequence[str] | Callable[[str], bool]
 
 @dataclass(frozen=True)
 class Target:
-    """A hook point under the name that was asked for; `spellings` are all the names that it has in the model."""
+    """A hook point under the names that were asked for; `spellings` are all the names that it has in the model."""
 
-    name: str
+    asked: tuple[str, ...]
     spellings: tuple[str, ...]
     point: HookPoint
+
+    @property
+    def name(self) -> str:
+        """The first name that was asked for."""
+        return self.asked[0]
 
     def position_axis(self, value: Tensor) -> int:
         """The axis of an activation that counts positions (of queries in attention patterns and scores).
@@ -35,7 +40,8 @@ class Target:
             raise HookbookError(f"{self.name} has the shape {tuple(value.shape)}, without an axis of positions.")
         if self.point.pos_dim is not None:
             return self.point.pos_dim % value.ndim
-        return value.ndim - 2 if self.name.endswith(("hook_pattern", "hook_attn_scores")) else 1
+        of_pairs = any(name.endswith(("hook_pattern", "hook_attn_scores")) for name in self.spellings)
+        return value.ndim - 2 if of_pairs else 1
 
     def head_axis(self, value: Tensor) -> int:
         """The axis of an activation that counts heads: of queries for q and z, of keys and values for k and v.
@@ -69,20 +75,18 @@ def find_targets(model: HookedModel, hook_names: HookNames) -> list[Target]:
     spellings: dict[int, list[str]] = {}
     for name, point in points.items():
         spellings.setdefault(id(point), []).append(name)
-    found: dict[int, Target] = {}
-    for name in names:
+    asked: dict[int, list[str]] = {}
+    for name in dict.fromkeys(names):
         if name not in points:
             near = get_close_matches(name, points, n=3, cutoff=0.4)
             raise HookbookError(f"{name} is no hook of this model{': did you mean ' if near else ''}{_or(near)}.")
-        point = points[name]
-        if id(point) in found or by_filter and _turned_off(model, name, point):
-            continue
-        if reason := _turned_off(model, name, point):
+        if not (reason := _turned_off(model, name, points[name])):
+            asked.setdefault(id(points[name]), []).append(name)
+        elif not by_filter:
             raise HookbookError(f"{name} is turned off in this model ({reason}).")
-        found[id(point)] = Target(name, tuple(spellings[id(point)]), point)
-    if not found:
+    if not asked:
         raise HookbookError(f"{'The filter' if by_filter else 'The list'} names no hook of this model.")
-    return list(found.values())
+    return [Target(tuple(n), tuple(spellings[point]), points[n[0]]) for point, n in asked.items()]
 
 
 @contextmanager

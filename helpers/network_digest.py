@@ -9,27 +9,30 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
 from transformer_lens.model_bridge import TransformerBridge
 
 from helpers.hooks import HookedModel, some
 
 _LIBRARIES = ("torch", "transformers", "transformer_lens")
-_STATE = {"training", "is_caching", "context_level", "name"}  # of a HookedRootModule; none of it changes its function
+# What TransformerLens keeps on modules, a bridge's last attention pattern among it: none of it changes the function
+_STATE = {"training", "is_caching", "context_level", "name", "_pattern"}
 
 
 def network_digest(model: HookedModel) -> str:
     """A SHA-256 that changes with the function that the network computes.
 
     Over every parameter, buffer and other tensor bit by bit (so folding, expanded heads, dtype and edits of weights
-    count; about half a second per gigabyte), the classes of its modules, the configuration of a bridge, the byte code
-    and simple attributes of modules from outside torch, transformers and TransformerLens, the kind of device and the
-    versions of those three. It does not see functions that such a module calls and does not contain.
+    count; about half a second per gigabyte), the classes and simple attributes of its modules, the configuration of a
+    bridge, the byte code of classes from outside torch, transformers and TransformerLens, the kind of device and the
+    versions of those three. It does not see functions that such a class calls and does not contain.
     """
     modules = list(model.named_modules())
     parts = {
         "tensors": _tensor_digests(modules),
         "modules": {name: f"{type(module).__module__}.{type(module).__qualname__}" for name, module in modules},
-        "code": {name: _definition(module) for name, module in modules if not _of_libraries(type(module))},
+        "code": {name: _code_of_class(type(module)) for name, module in modules if not _of_libraries(type(module))},
+        "attributes": {name: _attributes(module) for name, module in modules if _home(type(module)) != _LIBRARIES[2]},
         "configuration": _configuration(model) if isinstance(model, TransformerBridge) else {},
         "device": device_of(model).type,
         "precision": torch.get_float32_matmul_precision(),
@@ -45,7 +48,7 @@ def indescribable(model: HookedModel) -> str:
         name or "the network itself"
         for name, module in modules
         for hook in [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-        if _home(hook) != "transformers"  # which leaves some that only look
+        if isinstance(module, HookPoint) or _home(hook) not in _LIBRARIES  # these leave hooks that only look
     ]
     if torch.nn.modules.module._has_any_global_hook():
         return "a global hook of torch is attached"
@@ -86,7 +89,7 @@ def _tensor_digests(modules: list[tuple[str, nn.Module]]) -> dict[str, str]:
     digests, seen = {}, {}
     for path, module in modules:
         for name, value in {**module._parameters, **module._buffers, **vars(module)}.items():
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and name not in _STATE:
                 same = (value.data_ptr(), value.dtype, value.shape, value.stride())  # tied, or under two names
                 digests[f"{path}.{name}"] = seen[same] if same in seen else tensor_digest(value)
                 seen[same] = digests[f"{path}.{name}"]
@@ -94,24 +97,26 @@ def _tensor_digests(modules: list[tuple[str, nn.Module]]) -> dict[str, str]:
 
 
 def _configuration(model: TransformerBridge) -> dict[str, Any]:
-    config = getattr(model.original_model, "config", None)
-    flags = {"compatibility": model.compatibility_mode}
-    return {**flags, "bridge": vars(model.cfg), "model": config.to_dict() if hasattr(config, "to_dict") else {}}
+    config = model.original_model.config.to_dict()
+    config.pop("_name_or_path", None)  # where it was loaded from
+    return {"compatibility": model.compatibility_mode, "bridge": vars(model.cfg), "model": config}
 
 
-def _definition(module: nn.Module) -> dict[str, Any]:
-    """Byte code of the functions of a module's class and of its bases, and its simple attributes."""
-    classes = [cls for cls in type(module).__mro__ if cls is not object and not _of_libraries(cls)]
-    functions = {
+def _code_of_class(own: type) -> dict[str, list]:
+    """Byte code of the functions of a class and of its bases."""
+    return {
         f"{cls.__qualname__}.{name}": _code(function.__code__) + [repr(function.__defaults__)]
-        for cls in classes
+        for cls in own.__mro__
+        if cls is not object and not _of_libraries(cls)
         for name, value in vars(cls).items()
         if isinstance(function := getattr(value, "__func__", getattr(value, "fget", value)), FunctionType)
     }
-    simple = {
-        n: v for n, v in vars(module).items() if n not in _STATE and isinstance(v, str | int | float | tuple | list)
-    }
-    return {"functions": functions, "attributes": simple}
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Numbers and texts that a module holds; those of TransformerLens's modules count forward passes and the like."""
+    simple = str | int | float | tuple | list
+    return {name: value for name, value in vars(module).items() if name not in _STATE and isinstance(value, simple)}
 
 
 def _code(code: CodeType) -> list:

@@ -32,6 +32,14 @@ def test_its_title_says_what_the_catalogue_says(path):
 
 
 @EACH
+def test_each_misconception_leads_to_a_cell(path):
+    ids = {cell.id for cell in notebooks.read(path).cells}
+    named = papers.paper(path.stem).teaching.misconceptions
+    assert named, f"{path.stem}: name the misconceptions that it refutes in data/papers.yaml"
+    assert [one.cell for one in named if one.cell not in ids] == []
+
+
+@EACH
 def test_quick_and_evidence_do_not_contradict_each_other(path):
     ledger = notebooks.ledger(path)
     assert ledger, f"{path.stem} has no ledger in its outputs: run `hookbook refresh {path.stem}`"

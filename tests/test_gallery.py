@@ -177,3 +177,7 @@ def test_missing_markers_leave_the_readme_alone(tmp_path, text):
 def test_missing_readme(tmp_path):
     with pytest.raises(HookbookError, match="cannot be read"):
         gallery.is_current(tmp_path / "README.md")
+
+
+def test_the_readme_of_this_repository_is_current():
+    assert gallery.is_current(), "run `hookbook gallery --write` and commit README.md and docs/covers"
