@@ -88,7 +88,7 @@ def test_conclude_says_verdict_test_units_and_reason(ledger, monkeypatch):
     ledger.check("C1", rows())
     ledger.conclude("C1")
     assert outputs[0].data.startswith(
-        "**C1 holds** (test: ≥ 0.70, by a 95 % interval over 8 templates, and every control"
+        "**C1 holds** (test: ≥ 0.70, by a 95 % interval over 8 templates, and each control"
     )
     assert outputs[0].data.endswith("and every control is beaten.")
 
