@@ -18,7 +18,7 @@ PACKAGES := $(shell grep -c '==' requirements.lock)
 # and when an install was cut short, which leaves .unfinished. A changed lock updates it. One without either mark is not ours.
 USABLE := $(shell test "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" && $(BIN)/python -c "" 2>/dev/null && echo yes)
 
-.PHONY: help setup run test lint refresh lock clean anew
+.PHONY: help setup run test lint refresh bench lock clean anew
 
 help: ## List the targets
 	@echo "make TARGET [PAPER=slug] [ARGS=\"...\"] [PYTHON=python3.12]"
@@ -40,6 +40,9 @@ lint: .venv/.ready ## Check code and notebooks with ruff
 
 refresh: .venv/.ready ## Rerun a notebook with its defaults and keep the outputs in the committed copy
 	@$(BIN)/hookbook refresh $(PAPER) $(ARGS)
+
+bench: .venv/.ready ## Measure patch sweeps beside TransformerLens's own into benchmarks/results (half an hour, idle machine)
+	@$(BIN)/python benchmarks/patching.py $(ARGS)
 
 define check_python
 @command -v "$(PYTHON)" >/dev/null || \

@@ -8,6 +8,7 @@ import torch
 import transformers
 from tiny_models import make_gguf
 from transformer_lens.model_bridge import TransformerBridge
+from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 from helpers.dequantise import convert
 
@@ -32,7 +33,7 @@ def _tokenizer() -> transformers.PreTrainedTokenizerBase:
     with tempfile.TemporaryDirectory() as folder:
         make_gguf(Path(folder) / "tiny.gguf", padding=0)
         convert(Path(folder) / "tiny.gguf", Path(folder))
-        return transformers.AutoTokenizer.from_pretrained(folder)
+        return transformers.AutoTokenizer.from_pretrained(folder, add_bos_token=True)
 
 
 @functools.cache
@@ -45,12 +46,7 @@ def bridge(architecture: str, folded: bool = False) -> TransformerBridge:
         with torch.no_grad():
             for parameter in model.parameters():  # norms and biases too, which start as ones and zeros
                 parameter.copy_(torch.randn_like(parameter) * 0.2 + (parameter if parameter.ndim == 1 else 0))
-    model.config.architectures = [type(model).__name__]
-    with tempfile.TemporaryDirectory() as folder:  # TransformerLens reads the configuration by name
-        model.config.save_pretrained(folder)
-        made = TransformerBridge.boot_transformers(
-            folder, hf_model=model, tokenizer=_tokenizer(), device="cpu", dtype=torch.float32
-        )
+    made = build_bridge_from_module(model, type(model).__name__, hf_config=model.config, tokenizer=_tokenizer())
     made.cfg.model_name = f"tiny-{architecture}"
     if folded:
         made.enable_compatibility_mode(disable_warnings=True)
