@@ -17,30 +17,35 @@ _IMAGE = re.compile(r'<img alt="([^"]*)"[^>]*src="data:image/png;base64,([^"]+)"
 
 @dataclass(frozen=True)
 class Cover:
-    """A picture (PNG), its alternative text, and the sentence that the notebook says about it."""
+    """A picture (PNG), its alternative text, the notebook's sentence about it, and the verdict of its claim."""
 
     picture: bytes
     alt: str
     sentence: str
+    verdict: str
 
 
 def cover(path: Path) -> Cover:
     """The first picture and the first sentence in the outputs of the notebook's cell tagged `cover`.
 
+    The cell stands in a claim's section and its id begins with the claim's, as in `c2-8`.
+
     Raises:
         HookbookError: there is no such cell, or it has no picture or sentence.
     """
-    outputs = [
-        o for cell in notebooks.read(path).cells if notebooks.has_tag(cell, "cover") for o in cell.get("outputs", [])
-    ]
-    data = [output.get("data", {}) for output in outputs]
+    nb = notebooks.read(path)
+    cells = [cell for cell in nb.cells if notebooks.has_tag(cell, "cover")]
+    data = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
     found = [m for d in data if (m := _IMAGE.search(notebooks.text_of(d.get("text/html", ""))))]
     said = [notebooks.text_of(d["text/markdown"]) for d in data if "text/markdown" in d]
     if not found or not said:
         raise HookbookError(
             f"{path.name} needs one cell tagged `cover` with a figure and a sentence in its outputs; refresh it."
         )
-    return Cover(base64.b64decode(found[0][2]), html.unescape(found[0][1]), " ".join(said[0].split()))
+    claims = (notebooks.ledger(nb) or {"claims": []})["claims"]
+    section = cells[0].id.split("-")[0]
+    verdict = next((f"{claim['id']} {claim['verdict']}" for claim in claims if claim["id"].lower() == section), "")
+    return Cover(base64.b64decode(found[0][2]), html.unescape(found[0][1]), " ".join(said[0].split()), verdict)
 
 
 def picture_path(paper: Paper) -> Path:
@@ -53,4 +58,5 @@ def markdown(paper: Paper) -> str:
     shown = cover(paper.notebook)
     alt = shown.alt.replace("[", "(").replace("]", ")")
     place = paper.notebook.relative_to(ROOT).as_posix()
-    return f"![{alt}]({picture_path(paper).as_posix()})\n\n*{shown.sentence}* From [{paper.slug}]({place}).\n"
+    caption = f"*{shown.sentence}* Verdict of this quick run: {shown.verdict}. From [{paper.slug}]({place})."
+    return f"![{alt}]({picture_path(paper).as_posix()})\n\n{caption}\n"

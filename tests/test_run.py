@@ -235,6 +235,8 @@ def test_a_run_that_ends_in_time_is_done(toy, runs):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_what_ran(toy, runs, number):
+    # a job that a script put in the background ignores Ctrl-C, and so would all that it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     source = toy("print('kept')", "import time\nopen('here', 'w').close()\ntime.sleep(60)", "print('never')")
     command = [sys.executable, "-m", "helpers.cli", "run", str(source), "--runs", str(runs)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
