@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import torch
+from matplotlib import ticker
 from transformer_lens import patching
 
 from helpers import plots
@@ -246,7 +247,7 @@ def measure(case: Case, model: TransformerBridge, n_sites: int, peak_speed: floa
 
 def figure(results: dict) -> None:
     """How time grows with layers, tokens and prompts, ours and the peer's, as results/patching.png."""
-    fig, axes = plots.figure(len(results["growth"]), height=3)
+    fig, axes = plots.figure(len(results["growth"]), height=3, width=9)
     for ax, (along, rows) in zip(axes, results["growth"].items(), strict=True):
         at = [row[along] for row in rows]
         scale = "linear" if along.startswith("layer") else "log"
@@ -257,6 +258,8 @@ def figure(results: dict) -> None:
         ax.set(xlabel=along, ylabel="seconds for all positions", xscale=scale, yscale="log")
         ax.set_xticks(at, labels=[str(n) for n in at])
         ax.minorticks_off()
+        ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
     fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
     fig.savefig(RESULTS / "patching.png", dpi=150)
 
