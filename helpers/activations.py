@@ -17,6 +17,7 @@ from helpers import array_cache
 from helpers.errors import HookbookError
 from helpers.hooks import HookedModel, HookNames, Target, attached, find_targets
 from helpers.network_digest import device_of, indescribable, network_digest, tensor_digest, text_digest
+from helpers.padding import refuse_hidden_padding
 
 _Batches = Iterator[dict[str, Float[np.ndarray, "prompt ..."]]]
 
@@ -63,7 +64,7 @@ def activations(
         )
     real = _mask(mask, inputs)
     if mask is None:
-        _refuse_hidden_padding(model, inputs)
+        refuse_hidden_padding(model, inputs)
     kept = None if positions is None else _positions(positions, inputs, real)
     compute = partial(_batches, model, inputs, real, kept, batch_size)
 
@@ -202,23 +203,6 @@ def _mask(mask: Bool[Tensor | np.ndarray, "prompt pos"] | None, inputs: Tensor) 
             "shape that has a token in each prompt."
         )
     return real
-
-
-def _refuse_hidden_padding(model: HookedModel, inputs: Tensor) -> None:
-    """Left padding without a mask shifts every position, right padding would be taken for activations of the prompt.
-
-    One padding token in front may be the BOS, which some models use for both.
-    """
-    tokenizer = getattr(model, "tokenizer", None)
-    pad = getattr(tokenizer, "pad_token_id", None)
-    if pad is None or inputs.is_floating_point() or inputs.ndim != 2 or inputs.shape[1] < 2:
-        return
-    is_pad = inputs == pad
-    padded = is_pad[:, -1] | (is_pad[:, :2].all(1) if pad == tokenizer.bos_token_id else is_pad[:, 0])
-    if padded.any():
-        raise HookbookError(
-            f"Prompt {int(padded.nonzero()[0])} begins or ends with the padding token: pass `mask`, true at tokens."
-        )
 
 
 def _positions(

@@ -112,6 +112,12 @@ def is_attached(point: HookPoint, hook: Callable) -> bool:
     return any(handle.user_hook is hook for handle in point.fwd_hooks)
 
 
+def foreign_hooks(module: torch.nn.Module) -> bool:
+    """Whether there are hooks of torch beside those that transformers and TransformerLens put there for themselves."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    return any(not getattr(hook, "__module__", "").startswith("transformer") for hook in hooks)
+
+
 def some(names: Sequence[str]) -> str:
     """The first three names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

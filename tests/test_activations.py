@@ -130,20 +130,6 @@ def test_padding_on_either_side_is_nan_and_moves_nothing(llama):
     np.testing.assert_allclose(last[:, 0], mirrored[RESID][:, -1], atol=1e-5)
 
 
-@pytest.mark.parametrize(("bos", "refused"), [(1, {0, 1, 2, 3}), (2, {0, 2, 3})])
-def test_padding_that_nobody_named_is_refused(llama, monkeypatch, bos, refused):
-    monkeypatch.setattr(llama, "_tokenizer", types.SimpleNamespace(pad_token_id=2, bos_token_id=bos))
-    rows = [[5, 6, 7, 2], [2, 6, 7, 8], [2, 2, 6, 7], [5, 6, 2, 2], [5, 2, 6, 7]]
-    for i, row in enumerate(rows):
-        given = torch.tensor([[5, 6, 7, 8], row])
-        if i in refused:
-            with pytest.raises(HookbookError, match="Prompt 1 begins or ends with the padding token: pass `mask`"):
-                activations(llama, given, RESID)
-        else:
-            activations(llama, given, RESID)
-        activations(llama, given, RESID, mask=given != 2)
-
-
 def test_positions_for_all_prompts_or_by_prompt(llama):
     whole = activations(llama, TOKENS, [RESID, PATTERN])
     some = activations(llama, TOKENS, [RESID, PATTERN], positions=[-1, 2], batch_size=2)

@@ -2,10 +2,11 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from tiny_networks import HEADS, KV_HEADS, WIDTH, Toy, tiny_bridge, tokens
+from tiny_networks import HEADS, KV_HEADS, LAYERS, WIDTH, Toy, tiny_bridge, tokens
 
+from helpers import interventions
 from helpers.errors import HookbookError
-from helpers.interventions.edits import ablate, edit, freeze, project_out, steer
+from helpers.interventions import ablate, edit, edits, freeze, project_out, steer
 
 RESID, Z = "blocks.1.hook_resid_pre", "blocks.0.attn.hook_z"
 TOKENS = tokens()
@@ -199,7 +200,7 @@ def test_a_filter_leaves_out_what_is_turned_off(llama):
     with edit(llama, lambda name: name.endswith(("attn.hook_z", "hook_result", "hook_mlp_in")),
               lambda value, hook: seen.append(hook.name) or value * 2):  # fmt: skip
         llama(TOKENS)
-    assert len(seen) == 2
+    assert len(seen) == LAYERS
 
 
 def test_edits_work_on_networks_that_are_no_transformers(toy):
@@ -442,6 +443,14 @@ def test_mistakes_are_sentences(llama, sentence):
         with MISTAKES[sentence](llama):
             llama(TOKENS)
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
+
+
+def test_what_is_public_is_there_and_every_edit_is_exported():
+    for module in (interventions, edits):
+        assert len(set(module.__all__)) == len(module.__all__)
+        assert all(getattr(module, name, None) is not None for name in module.__all__)
+    assert {name for name in edits.__all__ if name.islower()} < set(interventions.__all__)
+    assert interventions.edit is edits.edit
 
 
 # What TransformerLens itself lets pass: if one of these fails, a newer version has put it right and code here can go

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
+from helpers.hooks import foreign_hooks
 from helpers.interventions import plain
 from helpers.interventions.blocks import SUPPORTED, Blocks, NoShortcut, Surroundings, rotate, surroundings
 from helpers.interventions.copies import Copies, Piece, bundles, kept, plan, waves
@@ -36,14 +37,8 @@ def require(model: TransformerBridge) -> None:
     if architecture not in SUPPORTED:
         raise NoShortcut(f"the blocks of {architecture or 'this model'} are not known")
     for name, module in model.named_modules():
-        if module.has_hooks("fwd") if isinstance(module, HookPoint) else _foreign_hooks(module):
+        if module.has_hooks("fwd") if isinstance(module, HookPoint) else foreign_hooks(module):
             raise NoShortcut(f"there are hooks on the model, the first at {name}")
-
-
-def _foreign_hooks(module: nn.Module) -> bool:
-    """Whether there are hooks beside those that transformers and TransformerLens put there for themselves."""
-    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    return any(not getattr(hook, "__module__", "").startswith("transformer") for hook in hooks)
 
 
 class Shortcut:

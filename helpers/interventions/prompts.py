@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from helpers.errors import HookbookError
+from helpers.padding import refuse_hidden_padding
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -79,7 +80,7 @@ def _checked(model: TransformerBridge, ids: Tensor, mask: Tensor | None) -> tupl
     if ids.ndim != 2 or ids.is_floating_point() or not ids.numel():
         raise HookbookError(f"Prompts are texts or token ids [prompt, position], not a tensor of {tuple(ids.shape)}.")
     if mask is None:
-        _refuse_hidden_padding(model, ids)
+        refuse_hidden_padding(model, ids)
         return ids, torch.ones(ids.shape, dtype=torch.bool)
     mask = mask.bool().cpu()
     if mask.shape != ids.shape:
@@ -88,19 +89,3 @@ def _checked(model: TransformerBridge, ids: Tensor, mask: Tensor | None) -> tupl
     if not starts.eq(1).all():
         raise HookbookError("The mask must be true on one unbroken run of positions in every prompt.")
     return ids, mask
-
-
-def _refuse_hidden_padding(model: TransformerBridge, ids: Tensor) -> None:
-    """Token ids that look padded, without a mask: a metric would read the padding, and left padding shifts positions.
-
-    One padding token in front may be the BOS, which some models use for both.
-    """
-    pad = getattr(model.tokenizer, "pad_token_id", None)
-    if pad is None or ids.shape[1] < 2:
-        return
-    left = (ids[:, :2] == pad).all(1) | (ids[:, 0] == pad) & (pad != model.tokenizer.bos_token_id)
-    if bool((left | (ids[:, -1] == pad)).any()):
-        raise HookbookError(
-            "Some of these token ids begin or end with the padding token: pass mask= (true where a prompt has its "
-            "tokens), or give the prompts as texts."
-        )
