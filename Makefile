@@ -4,6 +4,7 @@
 PYTHON ?= python3
 PAPER ?= sentiment-direction
 ARGS ?=
+BENCH ?= patching batch
 
 # Waiting OpenMP threads sleep instead of spinning: beside another busy process a forward pass then takes 0.8 s, not 10 s.
 OMP_WAIT_POLICY ?= passive
@@ -41,8 +42,8 @@ lint: .venv/.ready ## Check code and notebooks with ruff
 refresh: .venv/.ready ## Rerun a notebook with its defaults and keep the outputs in the committed copy
 	@$(BIN)/hookbook refresh $(PAPER) $(ARGS)
 
-bench: .venv/.ready ## Measure patch sweeps beside TransformerLens's own into benchmarks/results (half an hour, idle machine)
-	@$(BIN)/python benchmarks/patching.py $(ARGS)
+bench: .venv/.ready ## Measure beside the peers into benchmarks/results (an hour, idle machine): make bench BENCH=patching
+	@for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 define check_python
 @command -v "$(PYTHON)" >/dev/null || \

@@ -16,13 +16,11 @@ import ctypes
 import gc
 import io
 import json
-import platform
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +28,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import torch
+from idle import machine, require_idle
 from matplotlib import ticker
 from transformer_lens import patching
 
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parent / "results"
 CORRECT, WRONG = 5000, 6000  # two tokens; which ones does not matter to the time
-BUSY = 0.15  # share of the processors that others may use
 RESID = ("resid_pre by layer and position", "resid_pre", ("layer", "position"))
 HEADS = ("heads by position", "z", ("layer", "position", "head"))
 HEADS_ALL = ("heads over all positions", "z", ("layer", "head"))
@@ -194,20 +192,6 @@ def resident() -> float:
     return psutil.Process().memory_info().rss / 2**20
 
 
-def require_idle(seconds: float = 3) -> None:
-    """Refuse to measure beside other work.
-
-    Raises:
-        HookbookError: others use more of the processors than BUSY.
-    """
-    used = psutil.cpu_percent(seconds) / 100
-    if used > BUSY:
-        raise HookbookError(
-            f"Other programs use {used:.0%} of the processors, which would blur the times: close them and repeat, or "
-            "pass --even-if-busy to see numbers that nobody should quote."
-        )
-
-
 def measure(case: Case, model: TransformerBridge, n_sites: int, peak_speed: float, empty_mb: float) -> dict:
     """Both sides on one case."""
     began, cpu = time.perf_counter(), time.process_time()
@@ -292,10 +276,9 @@ def main() -> None:
     chosen = [case for case in CASES if given.only in f"{case.name}, {case.prompts} x {case.tokens}"]
     results = {
         "machine": {
-            "processor": platform.processor() or platform.machine(),
+            **machine(("torch", "transformers", "transformer-lens")),
             "threads": torch.get_num_threads(),
             "gflops": round(peak_speed / 1e9),
-            "versions": {name: version(name) for name in ("torch", "transformers", "transformer-lens")},
             "model": "smollm2-135m, folded, float32",
             "busy": given.even_if_busy,
         },
