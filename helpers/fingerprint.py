@@ -19,7 +19,7 @@ from helpers.errors import HookbookError
 
 # helpers that only show, look up or drive: they change no measurement (the paper's own entry is hashed by itself)
 SHOWING = ("errors", "papers", "plots", "strict_yaml", "tables", "widgets")
-_DRIVING = ("batch", "cli", "doctor", "gallery", "skeleton")
+DRIVING = ("batch", "checks", "cli", "compare", "doctor", "gallery", "power", "skeleton", "student", "warm")
 LIBRARIES = ("torch", "transformers", "transformer-lens", "numpy", "scipy", "scikit-learn")
 _IRRELEVANT = ("ctx", "kind", "type_comment", "type_ignores")  # fields of syntax trees that change nothing at run time
 
@@ -37,6 +37,34 @@ class Fingerprint:
         return digest(json.dumps(self.hard, sort_keys=True))[:12]
 
 
+@dataclass(frozen=True)
+class Shared:
+    """The part of a notebook's fingerprints that its parameters leave alone: a sweep hashes it once.
+
+    Attributes:
+        hard: as in `Fingerprint`, without parameters and model.
+        soft: as in `Fingerprint`.
+        model: whether the weights of `model_name` belong to the fingerprint.
+        files: what was hashed beside the notebook itself.
+    """
+
+    hard: dict[str, str]
+    soft: dict[str, str]
+    model: bool
+    files: tuple[Path, ...]
+
+    def complete(self, parameters: dict[str, Any]) -> Fingerprint:
+        """The fingerprint of a run with these parameters (all of them, typed).
+
+        Raises:
+            HookbookError: the model is not on this machine.
+        """
+        hard = self.hard | {"parameters": digest(json.dumps(parameters, sort_keys=True))}
+        if self.model:
+            hard["model"] = models.model_sha256(parameters["model_name"], revision=parameters.get("revision"))
+        return Fingerprint(hard, self.soft)
+
+
 def fingerprint(path: Path, parameters: dict[str, Any]) -> Fingerprint:
     """The fingerprint of a notebook run with these parameters (all of them, typed).
 
@@ -47,25 +75,33 @@ def fingerprint(path: Path, parameters: dict[str, Any]) -> Fingerprint:
     Raises:
         HookbookError: the notebook, a data file or the model cannot be read.
     """
+    return shared(path).complete(parameters)
+
+
+def shared(path: Path) -> Shared:
+    """What all fingerprints of a notebook have in common.
+
+    Raises:
+        HookbookError: the notebook or a data file cannot be read.
+    """
     nb = notebooks.read(path)
     code = [cell.source for cell in notebooks.code_cells(nb) if not notebooks.has_tag(cell, "parameters")]
     modules = _helper_modules(cells.imports(code))
+    files = [_module_file(name) for name in modules]
     hard = {
         "code": digest("\n".join(_canonical_cell(source) for source in code)),
-        "parameters": digest(json.dumps(parameters, sort_keys=True)),
         **{name: digest(_canonical_module(name)) for name in modules if name not in _showing()},
     }
-    if loads_model(nb):
-        hard["model"] = models.model_sha256(parameters["model_name"], revision=parameters.get("revision"))
     slug = Path(path).stem
     if slug in papers.catalogue():
         # what teachers read is in no output: it may be edited without a new run
         entry = {name: value for name, value in papers.raw_entry(slug).items() if name != "teaching"}
         hard["catalogue entry"] = digest(json.dumps(entry, sort_keys=True, default=str))
-        for file in papers.paper(slug).data_files:
-            hard[f"data/{file.relative_to(papers.ROOT / 'data').as_posix()}"] = _file(file)
+        data = papers.paper(slug).data_files
+        hard |= {f"data/{file.relative_to(papers.ROOT / 'data').as_posix()}": _file(file) for file in data}
+        files += [papers.CATALOGUE, *data]
     soft = {name: digest(_canonical_module(name)) for name in modules if name in _showing()}
-    return Fingerprint(hard, soft | versions())
+    return Shared(hard, soft | versions(), loads_model(nb), tuple(files))
 
 
 def loads_model(nb: NotebookNode) -> bool:
@@ -154,7 +190,7 @@ def _helper_modules(imported: set[str]) -> list[str]:
     waiting = {name for name in imported if name.split(".")[0] == "helpers"}
     while waiting:
         name = waiting.pop()
-        if name in found or _module_file(name) is None or name.split(".")[1:2] in [[part] for part in _DRIVING]:
+        if name in found or _module_file(name) is None or name.split(".")[1:2] in [[part] for part in DRIVING]:
             continue
         found.add(name)
         if name in _showing():

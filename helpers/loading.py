@@ -3,9 +3,11 @@
 import contextlib
 import ctypes
 import gc
+import mmap
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -28,6 +30,10 @@ warnings.filterwarnings("ignore", message=".*`past_key_values` is deprecated", c
 _FOLDING_BYTES = 18
 
 
+# models that a warm process holds for the kernels it forks, by the arguments of `load` and the state of their files
+_held: dict[tuple, TransformerBridge] = {}
+
+
 def load(
     folder: Path,
     *,
@@ -38,7 +44,10 @@ def load(
     expand_kv_heads: bool,
     seed: int | None,
 ) -> TransformerBridge:
-    """Load the model in `folder`; see `helpers.models.load_model`.
+    """Load the model in `folder`, or hand out the one that was preloaded; see `helpers.models.load_model`.
+
+    A preloaded model is handed out once: its weights then belong to the caller, in memory of this process alone as soon
+    as either writes to it. A second call reads a copy of its own.
 
     Args:
         folder: config, tokenizer and (without a seed) safetensors.
@@ -50,6 +59,9 @@ def load(
         seed: of untrained weights; None for the trained ones.
     """
     place, kind = _device(device), getattr(torch, dtype)
+    key = _key(folder, shown, place, dtype, folded, expand_kv_heads, seed) if _held else None
+    if key in _held:
+        return _held.pop(key)
     config, model_class = _architecture(folder, shown)
     _require_memory(shown, config, model_class, kind, folded, place)
     with _no_progress_bars():  # of reading local files, which takes a second
@@ -72,6 +84,40 @@ def load(
             ) from error
         _return_memory()
     return bridge
+
+
+def preload(folder: Path, *, device: str, **arguments: Any) -> None:
+    """Load a model now and hand it out at the first call of `load` with these arguments, here or in a fork.
+
+    Only on the CPU: what is on another device does not survive a fork, so there this does nothing.
+
+    Args:
+        folder: as for `load`.
+        device: as for `load`.
+        arguments: the others of `load`, all of them.
+    """
+    if device != "cpu":
+        return
+    key = _key(folder, device=device, **arguments)
+    if key not in _held:
+        _held[key] = load(folder, device=device, **arguments)
+        _touch(_held[key])
+
+
+def _touch(model: nn.Module) -> None:
+    """Read a number of every page: weights are mapped from their file, and what only a fork has read is its own."""
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.flatten()[:: max(1, mmap.PAGESIZE // tensor.element_size())].sum()
+
+
+def _key(
+    folder: Path, shown: str, device: str, dtype: str, folded: bool, expand_kv_heads: bool, seed: int | None
+) -> tuple:
+    """What two calls of `load` must share to mean one model, its files included: they may have been written anew."""
+    files = ((file.name, file.stat()) for file in folder.iterdir() if file.is_file())
+    state = sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
+    return (folder.resolve(), *state, shown, device, dtype, folded, expand_kv_heads, seed)
 
 
 def _device(device: str) -> str:
