@@ -304,8 +304,8 @@ def _hall(value: float, variance: float, third: float, df: int) -> Ends:
 
 
 def _bca(samples: tuple[np.ndarray, ...], statistic: Callable, level: float, seed: int) -> Ends:
-    with warnings.catch_warnings():
-        # nearly constant samples: BCa is undefined and returns NaN, and t stands alone
+    # nearly constant samples, or a resampled denominator of zero: BCa is undefined and returns NaN, and t stands alone
+    with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         ends = stats.bootstrap(
             samples,

@@ -17,10 +17,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
-from helpers import notebooks
+from helpers import datasets, notebooks
 from helpers.batch.record import EXIT_CODES
 from helpers.batch.refresh import refresh
-from helpers.batch.run import new_folder, run
+from helpers.batch.single import new_folder, run
 from helpers.errors import HookbookError
 from helpers.rules import check
 
@@ -402,3 +402,14 @@ def test_refresh_does_not_lose_an_edit_made_meanwhile(tiny, runs):
 def test_exit_codes_are_distinct():
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES) and 2 not in EXIT_CODES.values()
     assert os.name != "posix" or all(0 <= code < 256 for code in EXIT_CODES.values())
+
+
+def test_data_is_fetched_before_the_kernel_starts(toy, runs, monkeypatch):
+    def refuse():
+        raise HookbookError("no network")
+
+    monkeypatch.setitem(datasets.FETCHED, "rotten_tomatoes", refuse)
+    with pytest.raises(HookbookError, match="no network"):
+        run(toy("print(seed, label)", "from helpers import datasets\n\ndatasets.rotten_tomatoes()"), runs_dir=runs)
+    assert not runs.exists()
+    assert run(toy("print(seed, label)", name="other"), runs_dir=runs).status == "done"

@@ -1,5 +1,7 @@
 """Coverage and error rates by simulation, exact cases against independent oracles, and the refusals."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -296,3 +298,11 @@ def test_units_for_a_perfect_score_follow_the_exact_bound():
 def test_what_cannot_be_measured_is_refused(call, words):
     with pytest.raises(HookbookError, match=words):
         call()
+
+
+def test_denominators_that_can_cancel_warn_nobody():
+    denominators = np.repeat([1.0, 0.0, -1.0], [14, 14, 4])  # clear of zero in sum, but not in every resample
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        interval = ratio_interval(denominators + np.tile([0.0, 1.0, 0.0, -1.0], 8), denominators)
+    assert interval.low < interval.value < interval.high

@@ -2,11 +2,9 @@
 
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,14 +15,14 @@ from typing import Any
 
 import psutil
 from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
 from nbformat import NotebookNode
 
 from helpers.batch.outcome import Outcome, judge
+from helpers.warm.client import ADDRESS, Forked
+from helpers.warm.provisioner import WarmManager, WarmProvisioner
 
 _GRACE_S = 5  # between the interrupt and the kill
 _SAMPLE_S = 0.5
-_UNIX_PATH = 107  # bytes that the address of a Unix socket may have
 
 
 class _Stopped(Exception):
@@ -36,11 +34,13 @@ class _State:
     """What the executing thread and the watching one share."""
 
     nb: NotebookNode
-    process: subprocess.Popen | None = None
+    process: subprocess.Popen | Forked | None = None
+    provisioner: WarmProvisioner | None = None
     cell: int | None = None
     reason: str | None = None  # why the watcher stopped it
     error: BaseException | None = None
     peak_bytes: int = 0
+    limit_bytes: float | None = None
     children: dict[int, psutil.Process] = field(default_factory=dict)
 
 
@@ -51,7 +51,10 @@ def execute(
     folder: Path,
     environment: dict[str, str],
     timeout: float | None = None,
+    memory_mb: float | None = None,
     on_cell: Callable[[NotebookNode, int], None] = lambda nb, index: None,
+    stop: Callable[[], int] = lambda: 0,
+    warm: str | None = None,
 ) -> Outcome:
     """Run every cell in a fresh kernel of this Python, with the run's folder as working directory.
 
@@ -64,20 +67,22 @@ def execute(
         folder: the run's folder; also gets kernel.log when the kernel process itself writes something.
         environment: variables for the kernel beside those of this process.
         timeout: seconds for the whole run.
+        memory_mb: what the kernel and its children may hold for themselves; beyond it the kernel is killed.
         on_cell: called in the executing thread before each cell, with the live notebook and the cell's index.
+        stop: how often somebody has asked for an end, which a worker hears from elsewhere than from a Ctrl-C.
+        warm: the address of a warm process to fork the kernel from; the one that HOOKBOOK_WARM names if None, and a
+            cold start where that is not set.
     """
-    sockets = Path(tempfile.mkdtemp(prefix="hb"))  # 0700: only this user reaches the kernel
-    state = _State(nb)
+    state = _State(nb, limit_bytes=None if memory_mb is None else memory_mb * 2**20)
     started = time.monotonic()
     with open(folder / "kernel.log", "wb") as log:
-        manager = _manager_class(state, sockets, folder, {**os.environ, **environment}, log)
+        manager = _manager_class(state, folder, {**os.environ, **environment}, log, warm or os.environ.get(ADDRESS))
         thread = threading.Thread(target=_work, args=(state, parameters, manager, on_cell), daemon=True)
         with _terminate_as_interrupt():
             try:
-                _watch(thread, state, None if timeout is None else started + timeout)
+                _watch(thread, state, None if timeout is None else started + timeout, stop)
             finally:
                 _end(state)
-                shutil.rmtree(sockets, ignore_errors=True)
     if not (folder / "kernel.log").stat().st_size:
         (folder / "kernel.log").unlink()
     return judge(
@@ -126,15 +131,11 @@ def _work(state: _State, parameters: dict, manager: type, on_cell: Callable) -> 
     state.nb.cells = [cell for cell in state.nb.cells if ERROR_MARKER_TAG not in cell.metadata.get("tags", [])]
 
 
-def _manager_class(state: _State, sockets: Path, folder: Path, environment: dict[str, str], log: Any) -> type:
-    """A kernel manager for one run: this interpreter, own sockets, own environment; it hands out its process."""
+def _manager_class(state: _State, folder: Path, environment: dict[str, str], log: Any, warm: str | None) -> type:
+    """A kernel manager for one run: this interpreter, own environment; it hands out its process."""
 
-    class Manager(AsyncKernelManager):
-        def __init__(self, **options: Any):
-            super().__init__(**options)
-            self.connection_file = str(sockets / "kernel.json")
-            if os.name == "posix" and len(f"{sockets}/k-99") <= _UNIX_PATH:
-                self.transport, self.ip = "ipc", str(sockets / "k")
+    class Manager(WarmManager):
+        address = warm
 
         @property
         def kernel_spec(self) -> KernelSpec:
@@ -146,13 +147,16 @@ def _manager_class(state: _State, sockets: Path, folder: Path, environment: dict
             await super().start_kernel(
                 **{**options, "env": environment, "cwd": str(folder), "stdout": log, "stderr": log}
             )
-            state.process = self.provisioner.process
+            state.process, state.provisioner = self.provisioner.process, self.provisioner
 
     return Manager
 
 
-def _watch(thread: threading.Thread, state: _State, deadline: float | None) -> None:
-    """Wait for the executing thread; interrupt and then kill the kernel at the deadline or at Ctrl-C."""
+def _watch(thread: threading.Thread, state: _State, deadline: float | None, stop: Callable[[], int]) -> None:
+    """Wait for the executing thread; interrupt and then kill the kernel at the deadline, at Ctrl-C or when asked to.
+
+    Past its memory limit it is killed at once: an interrupt leaves it time to take the machine down.
+    """
     thread.start()
     kill_at = None
     while thread.is_alive():
@@ -162,6 +166,11 @@ def _watch(thread: threading.Thread, state: _State, deadline: float | None) -> N
             now = time.monotonic()
             if state.reason is None and deadline is not None and now >= deadline:
                 state.reason = "timed out"
+            if asked := stop():
+                state.reason = state.reason or "interrupted"
+                kill_at = 0 if asked > 1 else kill_at
+            if state.reason == "out of memory" and kill_at is None:
+                kill_at = now
             if state.reason is None or state.process is None:
                 continue
             if kill_at is None:
@@ -193,6 +202,8 @@ def _sample(state: _State) -> None:
         except psutil.Error:  # ended meanwhile, or a zombie
             continue
     state.peak_bytes = max(state.peak_bytes, total)
+    if state.limit_bytes is not None and total > state.limit_bytes:
+        state.reason = state.reason or "out of memory"
 
 
 def _signal(pid: int, number: int) -> None:
@@ -212,6 +223,8 @@ def _end(state: _State) -> None:
             child.kill()
         except psutil.Error:
             continue
+    if state.provisioner is not None:
+        state.provisioner.discard()
 
 
 @contextmanager

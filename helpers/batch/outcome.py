@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
+_STOPPED = {
+    "timed out": "the time limit was reached",
+    "out of memory": "the kernel and what it started held more memory of their own than the limit allows",
+    "interrupted": "interrupted from outside",
+}
+
 
 @dataclass
 class Outcome:
     """How an execution ended.
 
     Attributes:
-        status: done, failed, killed, timed out, stopped early or interrupted.
+        status: done, failed, killed, out of memory, timed out, stopped early or interrupted.
         nb: the notebook with the outputs it has.
         cell: index of the cell that was running when it ended early; None when all ran.
         detail: what happened, for statuses without an error in the cell's own outputs.
@@ -42,7 +48,7 @@ def judge(
 
     Args:
         nb: the notebook with its outputs.
-        stopped: `timed out` or `interrupted` if the watcher stopped it.
+        stopped: `timed out`, `out of memory` or `interrupted` if the watcher stopped it.
         error: what the executing thread raised.
         cell: index of the last cell begun.
         returned: the kernel process's exit code, negative for a signal; None while it lives.
@@ -60,8 +66,7 @@ def judge(
         return Outcome(status, nb, at, detail, seconds, peak_private_mb)
 
     if stopped and (errors or missing or error):
-        detail = "the time limit was reached" if stopped == "timed out" else "interrupted from outside"
-        return outcome(stopped, cell, detail)
+        return outcome(stopped, cell, _STOPPED[stopped])
     if isinstance(error, OSError):
         raise error
     if isinstance(error, DeadKernelError) or (not errors and "Kernel died" in str(error)):
@@ -72,12 +77,17 @@ def judge(
         index, output = errors[0]
         if output.ename == "SystemExit" and output.evalue in ("", "0", "None"):
             return outcome("stopped early", index, "the cell ended the run with SystemExit")
-        return outcome("failed", index)
+        return outcome("out of memory" if _lacked_memory(output) else "failed", index)
     if error is not None:
         return outcome("failed", cell, f"{type(error).__name__}: {error}")
     if missing:
         return outcome("stopped early", missing[0], "the cell never ran")
     return outcome("done", None)
+
+
+def _lacked_memory(error: NotebookNode) -> bool:
+    """Whether a cell's error says that memory could not be had; torch on the CPU says so in a RuntimeError's words."""
+    return error.ename.endswith(("MemoryError", "OutOfMemoryError")) or "can't allocate memory" in error.evalue
 
 
 def _how_it_died(returned: int) -> str:

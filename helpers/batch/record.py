@@ -9,7 +9,16 @@ from typing import Any
 from helpers import notebooks, papers
 from helpers.batch.outcome import Outcome
 
-EXIT_CODES = {"done": 0, "failed": 1, "killed": 3, "stopped early": 4, "timed out": 124, "interrupted": 130}
+EXIT_CODES = {
+    "done": 0,
+    "failed": 1,
+    "killed": 3,
+    "stopped early": 4,
+    "out of memory": 5,
+    "never ran": 6,
+    "timed out": 124,
+    "interrupted": 130,
+}
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -41,13 +50,14 @@ class RunRecord:
     status: str
     folder: Path
     notebook: Path
-    html: Path
+    html: Path | None  # a sweep writes a page only for runs that are not done
     ledger: dict[str, Any] | None
     parameters: dict[str, Any]
     preset: str
     seconds: float
     peak_private_mb: float | None
     failure: Failure | None
+    by_system: bool = False  # ended by the system or by somebody's signal, and worth another try
 
     @property
     def exit_code(self) -> int:

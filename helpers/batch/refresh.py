@@ -6,7 +6,10 @@ from nbformat import from_dict
 from rich.console import Console
 
 from helpers import notebooks
-from helpers.batch.run import RUNS, RunRecord, locate, preset_parameters, run, same
+from helpers.batch.folders import RUNS
+from helpers.batch.planned import locate, preset_parameters, same
+from helpers.batch.record import RunRecord
+from helpers.batch.single import run
 from helpers.errors import HookbookError
 
 
