@@ -1,7 +1,9 @@
 """Code cells as syntax trees: which names they read, what they import."""
 
 import ast
+import builtins
 import re
+import symtable
 from collections.abc import Iterable
 
 _MAGIC = re.compile(r"^\s*[%!?]|^.*\?\s*$")
@@ -43,6 +45,21 @@ def unread(names: Iterable[str], sources: Iterable[str]) -> list[str]:
                 if whole or _MAGIC.match(line):
                     reader.read |= reader.live & set(re.findall(r"[A-Za-z_]\w*", line))
     return [name for name in reader.names if name not in reader.read]
+
+
+def taken_from_outside(source: str) -> list[str]:
+    """The names that a cell's functions read and that neither the cell nor Python defines: state of the notebook."""
+    if tree(source) is None:
+        return []
+    whole = symtable.symtable(source, "cell", "exec")
+    own = {symbol.get_name() for symbol in whole.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    read: set[str] = set()
+    waiting = whole.get_children()
+    while waiting:
+        table = waiting.pop()
+        read |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+        waiting += table.get_children()
+    return sorted(read - own - set(dir(builtins)))
 
 
 def _without_magics(source: str) -> str:

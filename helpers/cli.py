@@ -1,4 +1,4 @@
-"""`hookbook`: list, show, run, refresh, new, models, check, gallery, doctor.
+"""`hookbook`: a function for each command; those that run many notebooks stand in helpers.batch.commands.
 
 Everything heavy is imported inside the command that needs it, so that `hookbook list` answers at once.
 """
@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from helpers.batch import commands
+from helpers.batch.commands import shown
 from helpers.errors import HookbookError
 
 app = typer.Typer(
@@ -102,24 +104,20 @@ def run(
     ] = None,
     preset: Annotated[str, typer.Option(help="A named set of parameters: quick, evidence or paper.")] = "quick",
     timeout: Annotated[float | None, typer.Option(min=1, help="Seconds for the whole run.")] = None,
+    memory: Annotated[float | None, typer.Option(min=1, help="MB that the run may hold for itself.")] = None,
     runs: Annotated[Path | None, typer.Option(help="The folder that holds all runs.  [default: runs]")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="File a finished evidence run under data/claims/.")] = False,
 ) -> None:
     """Run a notebook into a new folder under runs/ and print its ledger."""
-    from helpers.batch.run import RUNS
-    from helpers.batch.run import run as run_notebook
+    from helpers.batch.folders import RUNS
+    from helpers.batch.single import run as run_notebook
 
-    given = {}
-    for pair in parameter or []:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise HookbookError(f"-p needs a name and a value, as in `-p seed 1`; the value of {pair} is missing.")
-        given[name] = value
+    given = commands.pairs(parameter)
     folder = runs.resolve() if runs else RUNS
     if keep and (preset != "evidence" or given):
         raise HookbookError("--keep files the evidence preset as it is: use it with --preset evidence and without -p.")
-    record = run_notebook(slug, given, preset, folder, timeout=timeout, console=err)
-    report(record)
+    record = run_notebook(slug, given, preset, folder, timeout=timeout, memory_mb=memory, console=err)
+    tell(record)
     if keep and record.exit_code == 0:
         from helpers.batch import evidence
 
@@ -127,7 +125,7 @@ def run(
     raise typer.Exit(record.exit_code)
 
 
-def report(record) -> None:
+def tell(record) -> None:
     """Print the ledger of a run, how it ended, and where its files are."""
     if record.ledger:
         from helpers.tables import print_table
@@ -143,6 +141,10 @@ def report(record) -> None:
         out.print(f"traceback  {shown(record.folder / 'traceback.txt')}", soft_wrap=True)
 
 
+app.command()(commands.sweep)
+app.command()(commands.report)
+
+
 @app.command()
 def refresh(slugs: Slugs = None) -> None:
     """Run notebooks with their defaults and write outputs and stamp into the committed files."""
@@ -151,7 +153,7 @@ def refresh(slugs: Slugs = None) -> None:
     code = 0
     for slug in chosen(slugs):
         record = refresh_notebook(slug, console=err)
-        report(record)
+        tell(record)
         code = code or record.exit_code
     raise typer.Exit(code)
 
@@ -159,7 +161,7 @@ def refresh(slugs: Slugs = None) -> None:
 @app.command()
 def check(slugs: Slugs = None) -> None:
     """Check notebooks against the rules that hold for every one of them; nothing is executed."""
-    from helpers.batch.run import locate
+    from helpers.batch.planned import locate
     from helpers.rules import check as check_notebook
 
     found = 0
@@ -178,6 +180,50 @@ def new(slug: Slug) -> None:
     from helpers.skeleton import new as write_skeleton
 
     out.print(f"wrote {shown(write_skeleton(slug))}; every TODO in it waits for you", soft_wrap=True)
+
+
+@app.command()
+def student(
+    slug: SlugOrPath,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="A file or a folder.  [default: SLUG-student.ipynb here]")
+    ] = None,
+) -> None:
+    """Write a copy of a notebook for students, without a line of any solution; an edited copy is never replaced."""
+    from helpers.batch.planned import locate
+    from helpers.student import write as write_copy
+
+    out.print(f"wrote {shown(write_copy(locate(slug)[1], to))}; every check in it says `not yet`", soft_wrap=True)
+
+
+@app.command()
+def power(slug: Slug) -> None:
+    """Say how many units would settle each open claim, of the committed run and of the stored evidence."""
+    from helpers.power import print_needs
+
+    print_needs(slug, out)
+
+
+@app.command()
+def compare(
+    model_a: Annotated[str, typer.Argument(help="A model with evidence under data/claims/.")],
+    model_b: Annotated[str, typer.Argument(help="Another one.")],
+    slugs: Annotated[list[str] | None, typer.Argument(help="Papers; all that both have if none is given.")] = None,
+    to: Annotated[Path, typer.Option("--out", help="The folder for the figures.")] = Path("."),
+    runs: Annotated[
+        Path | None, typer.Option(help="Take the newest finished runs in this folder, with their rows per unit.")
+    ] = None,
+) -> None:
+    """Compare the verdicts on two models: a table and a figure for each paper."""
+    from helpers import forest, split_half, stored
+    from helpers.compare import compare as side_by_side
+    from helpers.compare import print_table
+
+    models = (model_a, model_b)
+    found = [split_half.finished_runs(model, runs) if runs else stored.of_model(model) for model in models]
+    for comparison in side_by_side(*found, slugs or []):
+        print_table(comparison, models, out)
+        out.print(f"figure   {shown(forest.save(comparison, models, to))}\n", soft_wrap=True)
 
 
 models_app = typer.Typer(invoke_without_command=True, help="List the known models, or fetch one.")
@@ -230,6 +276,28 @@ def gallery(
 
 
 @app.command()
+def warm(
+    command: Annotated[list[str], typer.Argument(help="The command, after `--`.", metavar="-- COMMAND")],
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model to hold in memory, raw as the notebooks load it; may be repeated.")
+    ] = None,
+    folded: Annotated[
+        list[str] | None, typer.Option(help="The same with folded weights, `load_model`'s default; may be repeated.")
+    ] = None,
+) -> None:
+    """Run a command whose Jupyter kernels are forked from a warm process instead of started cold.
+
+    It holds for whatever the command starts: `pytest --nbmake`, papermill, `jupyter execute`, `hookbook run`. A model
+    that is loaded with other arguments than processing and name is read from the disk as ever.
+    """
+    from helpers.warm import command as warm_command
+
+    wanted = [{"name": name, "processing": "raw"} for name in model or []]
+    wanted += [{"name": name, "processing": "folded"} for name in folded or []]
+    raise typer.Exit(warm_command.run(command, wanted))
+
+
+@app.command()
 def doctor() -> None:
     """Say on one screen whether this machine is ready, and what to do where it is not."""
     from helpers.doctor import diagnose, print_report
@@ -249,17 +317,16 @@ def chosen(slugs: list[str] | None) -> list[str]:
     return slugs or standing
 
 
-def shown(path: Path) -> str:
-    """A path as short as it can be typed from here."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
-
-
 def joined(arguments: list[str]) -> list[str]:
-    """`-p NAME VALUE` as the one argument `NAME=VALUE`; typer has no repeated option of two values."""
+    """`-p NAME VALUE` as the one argument `NAME=VALUE`; typer has no repeated option of two values.
+
+    What follows `--` is another program's and stays as it is.
+    """
     result, rest = [], list(arguments)
     while rest:
         argument = rest.pop(0)
+        if argument == "--":
+            return [*result, argument, *rest]
         result.append(argument)
         if argument in ("-p", "--parameter") and rest:
             name = rest.pop(0)

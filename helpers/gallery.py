@@ -1,10 +1,9 @@
 """The README's generated parts: one notebook's cover, the table of those that stand with verdicts, what is planned."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
-from helpers import covers, notebooks, papers
+from helpers import covers, notebooks, papers, stored
 from helpers.errors import HookbookError
 from helpers.papers import ROOT, THEMES, Paper
 
@@ -88,9 +87,8 @@ def _place(paper: Paper) -> Path:
 
 def _ledgers(paper: Paper, root: Path) -> list[dict]:
     """The evidence of each model, else what the committed notebook shows, else nothing."""
-    stored = [_json(path) for path in sorted((root / "data" / "claims").glob(f"*/{paper.slug}.json"))]
-    if stored:
-        return stored
+    if kept := stored.of_paper(paper.slug, root / "data" / "claims"):
+        return kept
     notebook = root / _place(paper)
     shown = notebooks.ledger(notebook) if notebook.exists() else None
     return [shown] if shown else []
@@ -113,17 +111,6 @@ def _words(verdict: str, count: int, own_class: bool) -> str:
     else:
         return verdict
     return f"{verb}{'s' * (count == 1)}{'' if own_class else ' here'}"
-
-
-def _json(path: Path) -> dict:
-    try:
-        ledger = json.loads(path.read_text(encoding="utf-8"))
-        verdicts = {claim["verdict"] for claim in ledger["claims"] if claim["id"]}
-        if isinstance(ledger["model"], str) and verdicts <= set(_ORDER):
-            return ledger
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise HookbookError(f"{path} is not a ledger: delete it and run the notebook's evidence preset again.")
 
 
 def _text(readme: Path) -> str:

@@ -4,6 +4,7 @@ import os
 import re
 import sysconfig
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = [
     "ledger",
     "parameters",
     "read",
+    "strings",
     "text_of",
     "unread_parameters",
     "validate",
@@ -138,6 +140,17 @@ def ledger(path: Path | str | NotebookNode) -> dict[str, Any] | None:
 def text_of(value: str | list[str]) -> str:
     """A text of the notebook format, which may be one string or a list of lines."""
     return value if isinstance(value, str) else "".join(value)
+
+
+def strings(value: Any) -> Iterator[str]:
+    """All texts in nested lists and mappings, such as an output; the lines of one text are joined."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and all(isinstance(line, str) for line in value):
+        yield "".join(value)
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from strings(part)
 
 
 def clean(nb: NotebookNode) -> NotebookNode:

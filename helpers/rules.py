@@ -3,7 +3,7 @@
 from pathlib import Path
 
 # the two modules fill the list of rules
-from helpers import notebooks, papers, rules_outputs, rules_source  # noqa: F401
+from helpers import notebooks, papers, rules_outputs, rules_source, rules_teaching  # noqa: F401
 from helpers.errors import HookbookError
 from helpers.rulebook import RULES, Book, Problem
 

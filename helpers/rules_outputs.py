@@ -6,14 +6,17 @@ from typing import Any
 
 from bs4 import BeautifulSoup
 
-from helpers import notebooks, papers
+from helpers import alt_text, notebooks, papers
 from helpers.fingerprint import differences, fingerprint
 from helpers.rulebook import Book, Found, rule
 
 VERDICTS = ("holds", "fails", "open", "not tested", "out of scope", "checked")
 MAX_BYTES = 500_000
-MIN_ALT = 40  # characters
-_ABSOLUTE = re.compile(r"(?<![\w.:/~-])/(?:home|Users|root|tmp|var|opt|usr|mnt|srv|private|content)/\w|\b[A-Z]:\\\\?\w")
+_ABSOLUTE = re.compile(
+    r"(?<![\w.:/~-])/(?:home|Users|root|tmp|var|opt|usr|mnt|srv|private|content|data|scratch|workspace|kaggle|Volumes"
+    r"|gpfs|lustre|nfs)/\w|file:///|\b[A-Z]:(?:\\\\?|/)\w"
+)
+_DATA_URI = re.compile(r"data:[\w/+;=-]+,[A-Za-z0-9+/=]+")
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(\s*([^)\s]+)")
 
 
@@ -76,10 +79,12 @@ def executed(book: Book) -> Found:
 
 @rule
 def no_errors(book: Book) -> Found:
-    """No output is an error."""
+    """No output is an error, not even one that was caught and printed."""
     for index, output in book.outputs:
         if output.output_type == "error":
             yield index, f"the output is an error ({output.ename})"
+        elif "Traceback (most recent call last)" in notebooks.text_of(output.get("text", "")):
+            yield index, "the output shows a traceback"
 
 
 @rule
@@ -90,6 +95,9 @@ def metadata(book: Book) -> Found:
         yield "metadata", f"`{key}` may not stand in a committed notebook"
     if nb.metadata.get("kernelspec", {}).get("name") != "python3":
         yield "metadata", "the kernel must be called python3"
+    for index, output in book.outputs:
+        for key in output.get("metadata", {}):
+            yield index, f"`{key}` may not stand in an output's metadata"
     for index, cell in enumerate(nb.cells):
         for key in set(cell.metadata) - {"tags", "jupyter"}:
             yield index, f"`{key}` may not stand in a cell's metadata"
@@ -126,45 +134,57 @@ def stale_libraries(book: Book) -> Found:
 
 @rule
 def no_absolute_paths(book: Book) -> Found:
-    """Nothing that only one machine knows."""
+    """Nothing that only one machine knows: not in the cells, not in their outputs, not in any metadata."""
     for index, cell in enumerate(book.nb.cells):
-        texts = [cell.source]
-        for output in cell.get("outputs", []):
-            texts.append(notebooks.text_of(output.get("text", "")))
-            data = output.get("data", {})
-            texts += [notebooks.text_of(value) for mime, value in data.items() if mime.startswith("text/")]
-        for text in texts:
-            if found := _ABSOLUTE.search(re.sub(r"data:[\w/+;=-]+,[A-Za-z0-9+/=]+", "", text)):
-                yield index, f"an absolute path: {text[found.start() :][:40]!r}"
-                break
+        outputs = [_written(output) for output in cell.get("outputs", [])]
+        if path := _path_in([cell.source, cell.metadata, *outputs]):
+            yield index, f"an absolute path: {path!r}"
+    if path := _path_in([book.nb.metadata]):
+        yield "metadata", f"an absolute path: {path!r}"
+
+
+def _written(output: Any) -> dict[str, Any]:
+    """An output without its pictures, whose letters say nothing."""
+    data = output.get("data", {})
+    readable = {mime: value for mime, value in data.items() if "svg" in mime or not mime.startswith("image/")}
+    return {**output, "data": readable}
+
+
+def _path_in(values: list[Any]) -> str | None:
+    """The beginning of the first absolute path in the texts of these values."""
+    texts = (_DATA_URI.sub("", text) for text in notebooks.strings(values))
+    return next((text[found.start() :][:40] for text in texts if (found := _ABSOLUTE.search(text))), None)
 
 
 @rule
 def alternative_text(book: Book) -> Found:
-    """Every picture says what it shows, to those who cannot see it."""
+    """Every picture says what is drawn against what, and what it shows, to those who cannot see it."""
     for index, output in book.outputs:
         for mime in output.get("data", {}):
             if mime.startswith("image/"):
                 yield index, f"a picture as {mime} has no place for alternative text: show it with helpers.plots"
-        yield from (
-            (index, text) for text in _weak_alts(notebooks.text_of(output.get("data", {}).get("text/html", "")))
-        )
+        for alt in _alts(notebooks.text_of(output.get("data", {}).get("text/html", ""))):
+            yield from ((index, text) for text in alt_text.lacks(alt))
     for index, cell in book.markdown:
         source = notebooks.without_code(cell.source)
         for alt, target in _IMAGE.findall(source):
             # a badge is a link's label, short by nature
-            if len(alt) < MIN_ALT and not target.startswith("http"):
-                yield index, f"the picture {target} needs {MIN_ALT} characters of alternative text, it has {len(alt)}"
-        yield from ((index, text) for text in _weak_alts(source))
+            if not target.startswith("http"):
+                yield from ((index, f"{target}: {text}") for text in _too_short(alt))
+        for alt in _alts(source):
+            yield from ((index, text) for text in _too_short(alt))
 
 
-def _weak_alts(html: str) -> Iterator[str]:
-    if "<img" not in html:
-        return
-    for image in BeautifulSoup(html, features="html.parser").find_all("img"):
-        alt = (image.get("alt") or "").strip()
-        if len(alt) < MIN_ALT:
-            yield f"a picture needs {MIN_ALT} characters of alternative text, it has {alt!r}"
+def _too_short(alt: str) -> Iterator[str]:
+    """A drawing in the prose may have neither axes nor a finding, but it must be told."""
+    if len(alt) < alt_text.SHORTEST:
+        yield f"a picture needs {alt_text.SHORTEST} characters of alternative text, it has {alt!r}"
+
+
+def _alts(html: str) -> list[str]:
+    """The alternative texts of all pictures in HTML."""
+    images = BeautifulSoup(html, features="html.parser").find_all("img") if "<img" in html else []
+    return [(image.get("alt") or "").strip() for image in images]
 
 
 @rule

@@ -15,6 +15,7 @@ SECTIONS = ("Parameters", "Setup", "Data", "claims", "Controls", "Explore", "The
 ALWAYS = ("model_name", "revision", "dtype", "device", "seed")
 WITH_LANGUAGE_MODEL = ("prepend_bos", "chat_template")
 MAX_LINES, ADVISED_LINES = 40, 30
+_INSTALLS = re.compile(r"^[ \t]*[!%]+[ \t]*(?:python -m )?(?:pip|uv|conda|mamba|apt|apt-get)\b.*", re.MULTILINE)
 
 
 @rule
@@ -144,8 +145,10 @@ def long_cell(book: Book) -> Found:
 
 @rule
 def declared_imports(book: Book) -> Found:
-    """Only the standard library, helpers, and what pyproject.toml names."""
+    """Only the standard library, helpers, and what pyproject.toml names; a notebook installs nothing."""
     for index, cell in book.code:
+        if found := _INSTALLS.search(cell.source):
+            yield index, f"`{found[0].strip()}` installs a package: name it in pyproject.toml instead"
         for name in sorted({module.split(".")[0] for module in cells.imports([cell.source])}):
             if name != "helpers" and name not in sys.stdlib_module_names and not _declared(name):
                 yield index, f"{name or 'a relative import'} is no dependency that pyproject.toml names"

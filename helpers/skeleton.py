@@ -88,13 +88,12 @@ def title_markdown(entry: Paper) -> str:
     return "\n\n".join(parts)
 
 
-def _text(source: str) -> NotebookNode:
-    return new_markdown_cell(source)
+def _text(source: str, *tags: str) -> NotebookNode:
+    return new_markdown_cell(source, metadata={"tags": list(tags)} if tags else {})
 
 
-def _code(source: str, *tags: str, hidden: bool = False) -> NotebookNode:
-    metadata = {**({"tags": list(tags)} if tags else {}), **({"jupyter": {"source_hidden": True}} if hidden else {})}
-    return new_code_cell(source, metadata=metadata)
+def _code(source: str, *tags: str) -> NotebookNode:
+    return new_code_cell(source, metadata={"tags": list(tags)} if tags else {})
 
 
 def _bullets(texts: list[str], otherwise: str) -> str:
@@ -247,10 +246,36 @@ def _exercises(entry: Paper) -> list[NotebookNode]:
     refuted = entry.teaching.misconceptions if entry.teaching else []
     links = _bullets([f"[{belief.name}](#{belief.cell})" for belief in refuted], "TODO: each tied to its cell")
     return [
-        _text("## Exercises\n\n### How could this be fake?\n\nTODO: the task."),
-        _code('def answer(values: torch.Tensor) -> torch.Tensor:\n    """TODO: what to compute."""\n    return values'),
-        _code("# TODO: a check of `answer` on small tensors, which says what it found and never raises"),
-        _code("# TODO: the solution", "solution", hidden=True),
+        _text("## Exercises\n\n### Exercise 1\n\nTODO: the task."),
+        *_exercise("compute"),
+        _text("### Exercise 2: how could this be fake?\n\nTODO: the task."),
+        *_exercise("fair_control"),
         _text("### To discuss\n\n" + "\n".join(["- TODO: a question without a number for an answer"] * 3)),
         _text(f"### What this notebook refutes\n\n{links}"),
+    ]
+
+
+def _exercise(name: str) -> list[NotebookNode]:
+    """Stub, check and folded solution; the check imports what it needs, so that it can run by itself."""
+    check = [
+        "import torch",
+        "",
+        "from helpers.checks import within_seconds",
+        "",
+        "",
+        "@within_seconds(10)",
+        f"def check_{name}({name}):",
+        """    \"\"\"'ok', or what is wrong; an answer that raises or never ends is told as such.\"\"\"""",
+        "    # TODO: small tensors, and a sentence for each mistake that one would make",
+        f"    found = {name}(torch.tensor([1.0, 2.0]))",
+        '    return "not yet: nothing came back" if found is None else "ok"',
+        "",
+        "",
+        f"print(check_{name}({name}))",
+    ]
+    solution = f"def {name}(values):\n    return values  # TODO"
+    return [
+        _code(f'def {name}(values):\n    """values [unit] -> TODO."""\n    ...  # your code', "exercise"),
+        _code("\n".join(check), "check"),
+        _text(f"<details><summary>Solution</summary>\n\n```python\n{solution}\n```\n\n</details>", "solution"),
     ]

@@ -19,7 +19,7 @@ from helpers.fingerprint import fingerprint
 FOLDER = Path(__file__).parent / "bad"
 SLUG = "tiny-paper"
 PIXEL = "R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs="  # a GIF
-ALT = "A single grey point, which stands for a figure"
+ALT = "Accuracy against the template, one grey dot that stands for a figure: 0.95 on average"
 LEDGER = f'''
 stated = (
     ("C1", "decodable", "It can be read in at least 6 of the 8 templates.", "template"),
@@ -52,9 +52,40 @@ ledger = {{"paper": "{SLUG}", "model": model_name, "preset": preset, "claims": c
 table = "<table><tr><td>C1</td><td>holds</td></tr></table>"
 display({{"text/html": table, "{notebooks.LEDGER_MIME}": ledger}}, raw=True)
 '''
+STUBS = (
+    'def mean(values):\n    """A list of numbers -> their mean."""\n    ...  # your code',
+    'def distance(one, other):\n    """Two lists of numbers -> how far apart their means are."""\n    ...  # your code',
+)
+CHECK = """from helpers.checks import within_seconds
+
+
+@within_seconds(5)
+def check_{name}({name}):
+    \"\"\"'ok', or what is wrong with it.\"\"\"
+    found = {name}({arguments})
+    if found is None:
+        return "not yet: nothing came back"
+    return "ok" if abs(found - {expected}) < 1e-6 else f"not yet: {{found}} is not {expected}"
+
+
+print(check_{name}({name}))"""
+CHECKS = (
+    CHECK.format(name="mean", arguments="[1.0, 2.0, 6.0]", expected="3.0"),
+    CHECK.format(name="distance", arguments="[1.0, 3.0], [7.0, 9.0, 8.0]", expected="6.0"),
+)
+SOLUTIONS = (
+    "<details><summary>Solution</summary>\n\n```python\n"
+    "def mean(values):\n    return sum(values) / len(values)\n```\n\n</details>",
+    "<details><summary>Solution</summary>\n\n```python\ndef distance(one, other):\n"
+    "    first, second = sum(one) / len(one), sum(other) / len(other)\n"
+    "    return abs(first - second)\n```\n\n</details>",
+)
+TAGS = {"parameters-2": "parameters", "stub": "exercise", "check": "check", "solution": "solution"}  # by id or its end
 CELLS = {
     "title-1": "# A tiny paper\n\nOne idea, from GPT-2 (Nobody, 2024), see Fig. 2 and [page 3](https://example.org/3).\n\n"
-    "**You will learn**\n\n- to read\n\n### What you will see\n\n"
+    "**You will learn**\n\n- to read\n- to run\n- to doubt\n\n"
+    "**Prerequisites** none · **Minutes** `1` to read · **Difficulty** introductory · **Techniques** probes\n\n"
+    "### What you will see\n\n"
     "- **C1** It can be read in at least 6 of the 8 templates.\n- **C2** Moving it moves the answer.",
     "parameters-1": "## Parameters",
     "parameters-2": 'model_name: str = "toy"  # name of a model; paper toy\n'
@@ -70,14 +101,23 @@ CELLS = {
     "data-2": "rows = [seed + template for template in range(templates)]",
     "c1-1": "## C1 It can be read\n\nSince $x_1 > 0$, `2` words are enough at layer 0:\n\n$$ a = 3 $$",
     "c1-2": f'value = 0.95\nsource = "data:image/gif;base64,{PIXEL}"\n'
-    f'display({{"text/html": f\'<img alt="{ALT}" src="{{source}}">\'}}, raw=True)',
+    f'alt = "{ALT}"\n'
+    'display({"text/html": f\'<img alt="{alt}" src="{source}">\'}, raw=True)',
     "c2-1": "## C2 Moving it moves the answer",
     "c2-2": "moved = sum(rows)",
     "controls-1": "## Controls",
     "explore-1": "## Explore",
     "ledger-1": "## The ledger",
     "ledger-2": LEDGER.strip(),
-    "exercises-1": "## Exercises",
+    "exercises-1": "## Exercises\n\n**Exercise 1.** The mean.",
+    "exercise-1-stub": STUBS[0],
+    "exercise-1-check": CHECKS[0],
+    "exercise-1-solution": f"{SOLUTIONS[0]}\n\n**Exercise 2: how could this be fake?** The distance between two means.",
+    "exercise-2-stub": STUBS[1],
+    "exercise-2-check": CHECKS[1],
+    "exercise-2-solution": SOLUTIONS[1],
+    "exercises-2": "**To discuss.** No number answers these.\n\n1. Why?\n2. Why not?\n3. What else?\n\n"
+    "**What this notebook refutes.**\n\n- *What can be read is used.* C2 moves it.",
     "paper-1": "## At paper size\n\n```bash\nhookbook run tiny-paper -p templates 128\n```",
 }
 
@@ -86,11 +126,11 @@ def source() -> NotebookNode:
     """The good notebook as an author would write it, not executed."""
     cells = []
     for id, text in CELLS.items():
-        prose = text.startswith("#")
+        prose = text.startswith(("#", "**", "<details>"))
         cell = new_markdown_cell(text) if prose else new_code_cell(text)
         cell.id = id
-        if id == "parameters-2":
-            cell.metadata["tags"] = ["parameters"]
+        if tag := TAGS.get(id.split("-")[-1]) or TAGS.get(id):
+            cell.metadata["tags"] = [tag]
         cells.append(cell)
     return new_notebook(cells=cells)
 
@@ -132,6 +172,10 @@ def shown(data: dict) -> NotebookNode:
     return new_output("display_data", data)
 
 
+def picture(alt: str) -> NotebookNode:
+    return shown({"text/html": f'<img alt="{alt}" src="data:,">'})
+
+
 def with_output(nb: NotebookNode, output: NotebookNode) -> None:
     cell(nb, "c2-2").outputs.append(output)
 
@@ -163,6 +207,9 @@ BREAKS = {
     "executed": lambda nb: cell(nb, "c2-2").update(execution_count=9),
     "executed/never": lambda nb: cell(nb, "c2-2").update(execution_count=None),
     "no-errors": lambda nb: with_output(nb, new_output("error", ename="ValueError", evalue="no", traceback=[])),
+    "no-errors/printed": lambda nb: with_output(
+        nb, new_output("stream", text="Traceback (most recent call last):\nValueError: no\n", name="stderr")
+    ),
     "metadata": lambda nb: nb.metadata.update(execution={"allow_errors": True}),
     "metadata/mocks": lambda nb: nb.metadata.update(nbmake={"mock": {"templates": 1}}),
     "metadata/post": lambda nb: nb.metadata.update(nbmake={"post_cell_execute": ["x = 1"]}),
@@ -171,6 +218,7 @@ BREAKS = {
     "metadata/kernel": lambda nb: nb.metadata.kernelspec.update(name="my-env"),
     "metadata/cell": lambda nb: cell(nb, "c2-2").metadata.update(papermill={"status": "completed"}),
     "metadata/raises": lambda nb: cell(nb, "c2-2").metadata.update(tags=["raises-exception"]),
+    "metadata/output": lambda nb: with_output(nb, new_output("display_data", {"text/plain": "1"}, metadata={"x": 1})),
     "metadata/injected": lambda nb: cell(nb, "c2-1").metadata.update(tags=["injected-parameters"]),
     "no-widget-views": lambda nb: with_output(nb, shown({notebooks.WIDGET_VIEW: {"model_id": "1"}})),
     "stamp": lambda nb: edit(nb, "c2-2", "sum(rows)", "max(rows)"),
@@ -179,6 +227,9 @@ BREAKS = {
     "paper-quotes": lambda nb: edit(nb, "data-1", "[paper: 53.5 %", "[paper: 93.5 %"),
     "no-absolute-paths": lambda nb: with_output(nb, new_output("stream", text="read /home/someone/data.csv\n")),
     "no-absolute-paths/source": lambda nb: edit(nb, "c2-1", "## C2", "See /tmp/notes for more.\n\n## C2"),
+    "no-absolute-paths/metadata": lambda nb: nb.metadata.hookbook.provenance.update(folder="/scratch/someone/runs"),
+    "no-absolute-paths/ledger": lambda nb: notebooks.ledger(nb).update(file="/home/someone/data.csv"),
+    "no-absolute-paths/windows": lambda nb: with_output(nb, new_output("stream", text="read C:/Users/someone/a.csv\n")),
     "small-file": lambda nb: with_output(nb, new_output("stream", text="words " * 90_000)),
     "short-cells": lambda nb: edit(nb, "c2-2", "moved", "more = 1\n" * 40 + "moved"),
     "long-cell": lambda nb: edit(nb, "c2-2", "moved", "more = 1\n" * 30 + "moved"),
@@ -186,8 +237,33 @@ BREAKS = {
     "alternative-text": lambda nb: with_output(nb, shown({"text/html": '<img alt="a plot" src="data:,">'})),
     "alternative-text/image": lambda nb: with_output(nb, shown({"image/gif": PIXEL})),
     "alternative-text/markdown": lambda nb: edit(nb, "c2-1", "## C2", "![short](figure.png)\n\n## C2"),
+    "alternative-text/axes": lambda nb: with_output(nb, picture("An arrow that carries the verdict 0.79 of its way.")),
+    "alternative-text/finding": lambda nb: with_output(nb, picture("Recovery against the layer, say at layer 0.")),
     "declared-imports": lambda nb: edit(nb, "c2-2", "moved = sum(rows)", "import flask\n\nmoved = flask.Flask(rows)"),
+    "declared-imports/install": lambda nb: edit(nb, "c2-2", "moved = sum(rows)", "!pip install x\nmoved = sum(rows)"),
     "nothing-to-do": lambda nb: edit(nb, "c2-1", "## C2", "TODO say why.\n\n## C2"),
+}
+BREAKS |= {
+    "teaching": lambda nb: edit(nb, "title-1", "**Difficulty** introductory", "**Difficulty**"),
+    "teaching/goals": lambda nb: edit(nb, "title-1", "- to doubt\n", ""),
+    "teaching/questions": lambda nb: edit(nb, "exercises-2", "\n3. What else?", ""),
+    "teaching/refuted": lambda nb: edit(nb, "exercises-2", "- *What can", "*What can"),
+    "teaching/misconception": lambda nb: cell(nb, "c2-2").update(id="c2-9"),
+    "exercises": lambda nb: (
+        edit(nb, "exercise-1-check", "from helpers.checks import within_seconds\n\n\n@within_seconds(5)\n", ""),
+    ),
+    "exercises/untagged": lambda nb: cell(nb, "exercise-2-check").metadata.pop("tags"),
+    "exercises/unfinished": lambda nb: cell(nb, "exercise-2-solution").metadata.pop("tags"),
+    "exercises/few": lambda nb: [
+        cell(nb, f"exercise-1-{part}").metadata.pop("tags") for part in ("stub", "check", "solution")
+    ],
+    "exercises/fake": lambda nb: edit(nb, "exercise-1-solution", "how could this be fake?", "another."),
+    "exercises/names": lambda nb: edit(nb, "exercise-1-solution", "def mean", "def average"),
+    "exercises/unfolded": lambda nb: edit(nb, "exercise-2-solution", "<details><summary>Solution</summary>", ""),
+    "exercises/state": lambda nb: edit(nb, "exercise-1-check", "mean([1.0, 2.0, 6.0])", "mean(rows)"),
+    "exercises/solved": lambda nb: cell(nb, "exercise-1-check").outputs[0].update(text="ok\n"),
+    "exercises/shown": lambda nb: edit(nb, "c2-2", "moved = sum(rows)", "moved = sum(rows)\na = abs(first - second)"),
+    "exercises/printed": lambda nb: with_output(nb, new_output("stream", text="    return sum(values)/len(values)\n")),
 }
 STALE = ("stamp", "stamp/missing", "stale-libraries")  # their stamp is wrong on purpose
 AT_TEST_TIME = ("small-file",)  # no file: it would be large

@@ -59,7 +59,7 @@ def test_show_tells_claims_tests_and_parameters(hookbook):
     assert "hookbook new refusal-direction" in output
 
 
-@pytest.mark.parametrize("command", ["show", "run", "refresh", "check", "new"])
+@pytest.mark.parametrize("command", ["show", "run", "refresh", "check", "new", "student", "power"])
 def test_an_unknown_paper_is_one_sentence(hookbook, command):
     code, output, errors = hookbook(command, "sentimet-direction")
     assert code == 2 and output == ""
@@ -133,6 +133,35 @@ def test_refresh_writes_the_file(hookbook, tmp_path, monkeypatch):
         code, output, _ = hookbook("refresh", str(path))
     assert code == 0 and "tiny-paper: done" in output
     assert notebooks.ledger(path)["claims"][0]["verdict"] == "holds"
+
+
+def test_student_writes_a_copy_and_keeps_edited_ones(hookbook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    good = str(bad_notebooks.FOLDER / "good.ipynb")
+    code, output, _ = hookbook("student", good)
+    assert (code, output) == (0, "wrote good-student.ipynb; every check in it says `not yet`\n")
+    assert hookbook("student", good)[0] == 0
+    (tmp_path / "good-student.ipynb").write_text("my work")
+    code, _, errors = hookbook("student", good)
+    assert code == 2 and "holds somebody's work and stays" in errors
+    assert hookbook("student", good, "--out", "another.ipynb")[0] == 0 and (tmp_path / "another.ipynb").is_file()
+
+
+def test_power_plans_for_open_claims(hookbook):
+    code, output, _ = hookbook("power", "sentiment-direction")
+    assert code == 0 and "run on smollm2-135m" in output
+
+
+def test_compare_prints_a_table_and_the_figures_path(hookbook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, output, _ = hookbook("compare", "smollm2-135m", "smollm2-135m", "sentiment-direction", "--out", "figures")
+    path = "figures/compare-smollm2-135m-smollm2-135m-sentiment-direction.png"
+    assert code == 0 and f"figure   {path}" in output and (tmp_path / path).is_file()
+    assert "verdicts agree (100%)" in output and "No split-half ceiling" in output
+    code, _, errors = hookbook("compare", "smollm2-135m", "gpt2")
+    assert code == 2 and "No evidence run of gpt2" in errors and errors.count("\n") == 1
+    code, _, errors = hookbook("compare", "smollm2-135m", "gpt2", "--runs", "none")
+    assert code == 2 and "none holds no finished run on smollm2-135m" in errors
 
 
 def test_models_lists_the_default(hookbook):

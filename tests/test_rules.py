@@ -1,12 +1,13 @@
 """Each rule about notebooks refuses the notebook that breaks just that rule, and the good one passes them all."""
 
 import shutil
+from pathlib import Path
 
 import bad_notebooks
 import pytest
 from bad_notebooks import AT_TEST_TIME, BREAKS, FOLDER, SLUG
 
-from helpers import notebooks, prose
+from helpers import alt_text, notebooks, papers, prose
 from helpers.errors import HookbookError
 from helpers.rules import RULES, check
 
@@ -27,6 +28,17 @@ def checked(name, tmp_path):
 def test_the_good_notebook_breaks_no_rule(tmp_path):
     problems = [problem for problem in checked("good", tmp_path) if problem.rule != "stale-libraries"]
     assert problems == []
+
+
+@pytest.mark.parametrize("place", ["root", "own folder", "a copy elsewhere"])
+def test_the_rules_hold_from_everywhere(place, tmp_path, monkeypatch):
+    name = f"{SLUG}.ipynb"
+    for folder in ("own", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(FOLDER / "good.ipynb", tmp_path / folder / name)
+    monkeypatch.chdir({"root": papers.ROOT, "own folder": tmp_path / "own"}.get(place, tmp_path / "elsewhere"))
+    problems = check(tmp_path / "own" / name if place == "root" else Path(name))
+    assert [str(problem) for problem in problems if not problem.advice] == []
 
 
 def test_the_good_notebook_is_the_one_described():
@@ -56,6 +68,68 @@ def test_stale_libraries_are_advice(tmp_path):
 def test_other_ways_to_break_a_rule(name, tmp_path):
     rules = {problem.rule for problem in check(bad_notebooks.broken(name, tmp_path))} - {"stale-libraries"}
     assert rules == {name.split("/")[0]}
+
+
+REASONS = {
+    "alternative-text": "needs 40 characters",
+    "alternative-text/axes": "no axis is named",
+    "alternative-text/finding": "no finding is told",
+    "alternative-text/markdown": "figure.png",
+    "declared-imports": "flask is no dependency",
+    "declared-imports/install": "`!pip install x` installs",
+    "metadata": "`execution`",
+    "metadata/output": "an output's metadata",
+    "no-absolute-paths/ledger": "cell ledger-2: an absolute path: '/home",
+    "no-absolute-paths/metadata": "metadata: an absolute path: '/scratch",
+    "no-absolute-paths/windows": "'C:/Users",
+    "no-errors/printed": "a traceback",
+    "teaching": "**Difficulty**",
+    "teaching/goals": "2 things to learn",
+    "teaching/questions": "2 questions",
+    "teaching/refuted": "lists nothing",
+    "teaching/misconception": "leads to the cell c2-2",
+    "exercises": "exercise 1: the check has no time limit",
+    "exercises/untagged": "tagged `solution` where `check` is due",
+    "exercises/unfinished": "no cell tagged `solution`",
+    "exercises/few": "1 exercises",
+    "exercises/fake": "be fake",
+    "exercises/names": "the stub defines mean, the solution average",
+    "exercises/unfolded": "exercise 2: the solution is not folded",
+    "exercises/state": "needs rows of the notebook",
+    "exercises/solved": "the stub must stay untouched",
+    "exercises/shown": "`abs(first - second)`, also stands at C2 Moving it moves the answer, cell c2-2",
+    "exercises/printed": "`sum(values) / len(values)`, also stands at C2",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_it_is_caught_for_just_that_reason(name, tmp_path):
+    found = [str(problem) for problem in check(bad_notebooks.broken(name, tmp_path)) if not problem.advice]
+    assert len(found) == 1 and REASONS[name] in found[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Recovery of the logit difference for the direction and three controls, one dot a template; 0.79 on average.",
+        "Left: map by layer and token of one review; it moves from the adjective to the last token.",
+        "Projection against the valence given by raters; the kind words lie higher than the harsh ones.",
+    ],
+)
+def test_a_text_that_tells_a_figure(text):
+    assert list(alt_text.lacks(text)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Figure with two panels about the sentiment direction of SmolLM2-135M",
+        "The left panel shows the projection, and the right panel shows what moves",
+        "Share of held-out words on the right side against the layer. Layer 0 is the embedding.",
+    ],
+)
+def test_a_text_that_tells_no_figure(text):
+    assert list(alt_text.lacks(text)) != []
 
 
 def test_a_problem_names_section_and_cell(tmp_path):

@@ -1,6 +1,8 @@
 """The skeleton of a notebook: its sections in order, its cells in shape, and that nothing is overwritten."""
 
 import ast
+import contextlib
+import io
 import re
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import nbformat
 import pytest
 from catalogue_entries import PLANNED, STANDS
 
-from helpers import notebooks, skeleton
+from helpers import exercises, notebooks, skeleton
 from helpers.errors import HookbookError
 from helpers.papers import ROOT, Paper, catalogue, paper
 
@@ -147,11 +149,34 @@ def test_the_rest_of_the_catalogue_finds_its_place():
     cells = {cell.id: cell for cell in skeleton.skeleton(entry(STANDS, silent=["Which seed."])).cells}
     assert "- That it is used." in cells["ledger-text-2"].source
     assert "- Which seed." in cells["ledger-text-2"].source
-    assert "[probed is used](#c1-text-1)" in cells["exercises-text-3"].source
+    assert "[probed is used](#c1-text-1)" in cells["exercises-text-6"].source
     assert "hookbook run some-paper --preset paper" in cells["paper-size-text-1"].source
     assert cells["parameters-code-1"].metadata.tags == ["parameters"]
-    assert cells["exercises-code-3"].metadata.tags == ["solution"]
-    assert [cell.id for cell in cells.values() if "tags" in cell.metadata] == ["parameters-code-1", "exercises-code-3"]
+    tagged = {cell.id: cell.metadata.tags[0] for cell in cells.values() if "tags" in cell.metadata}
+    assert tagged == {
+        "parameters-code-1": "parameters",
+        "exercises-code-1": "exercise",
+        "exercises-code-2": "check",
+        "exercises-text-2": "solution",
+        "exercises-code-3": "exercise",
+        "exercises-code-4": "check",
+        "exercises-text-4": "solution",
+    }
+
+
+def test_exercises_are_those_that_the_rules_ask_for():
+    nb = skeleton.skeleton(entry(STANDS))
+    found = exercises.of(nb)
+    assert [(one.name, one.solved_name, one.folded, one.has_time_limit) for one in found] == [
+        ("compute", "compute", True, True),
+        ("fair_control", "fair_control", True, True),
+    ]
+    for one in found:
+        space = {}
+        exec(one.stub.source, space)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(one.check.source, space)
+        assert said.getvalue().startswith("not yet")
 
 
 def test_what_a_person_must_write_is_marked():

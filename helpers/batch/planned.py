@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from helpers import datasets, models, notebooks, papers
+from helpers import models, notebooks, papers
 from helpers.errors import HookbookError
 from helpers.fingerprint import Fingerprint, Shared, shared
 from helpers.parameters import Parameter
@@ -44,6 +44,8 @@ class Notebook:
         Raises:
             HookbookError: it cannot be found or read, or its parameters cell is wrong.
         """
+        from helpers import datasets  # here: pandas takes a second to import, and a wrong slug must not wait for it
+
         slug, path = locate(slug_or_path)
         code = "\n".join(cell.source for cell in notebooks.code_cells(notebooks.read(path)))
         fetched = [name for name in datasets.FETCHED if f"{name}(" in code]
@@ -72,6 +74,8 @@ class Notebook:
         Raises:
             HookbookError: they are not, and cannot be had.
         """
+        from helpers import datasets
+
         for name in self.fetched:
             with console.status(f"{self.slug}: looking for {name}"):
                 datasets.FETCHED[name]()
