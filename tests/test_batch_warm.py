@@ -4,6 +4,7 @@ import psutil
 import pytest
 from toy_sweeps import again, start, toy, until
 
+from helpers.errors import HookbookError
 from helpers.warm.client import ADDRESS, impossible
 
 pytestmark = pytest.mark.skipif(impossible() is not None, reason=f"no warm process here: {impossible()}")
@@ -35,6 +36,20 @@ def test_light_notebooks_and_few_runs_start_cold(tmp_path, monkeypatch):
     assert again(tmp_path / "runs", path, "seed=0:3")[0] == 0
     assert again(tmp_path / "runs", noting(tmp_path, "import helpers"), "seed=0:1")[0] == 0
     assert len(parents(tmp_path)) == 4
+
+
+def test_many_light_runs_are_worth_a_warm_process_and_a_failed_start_costs_nothing(tmp_path, monkeypatch):
+    asked = []
+
+    def start(models):
+        asked.append(models)
+        raise HookbookError("not today")
+
+    monkeypatch.delenv(ADDRESS, raising=False)
+    monkeypatch.setattr("helpers.batch.forks._MANY", 3)
+    monkeypatch.setattr("helpers.batch.forks.Warm.start", start)
+    assert again(tmp_path / "runs", noting(tmp_path), "seed=0:3")[0] == 0
+    assert asked == [[]] and len(parents(tmp_path)) == 3
 
 
 def test_kill_9_takes_the_forked_kernels_too(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from helpers.warm.preloads import preloads
 
 _HEAVY = ("helpers", "torch", "transformers", "transformer_lens", "sklearn", "pandas")
 _FEWEST = 3  # runs for which a warm process is worth its start, which takes as long as that of a cold kernel
+_MANY = 30  # runs for which it is, although the notebook imports nothing heavy: a fork still starts in half the time
 _LOOKED_AT = 50  # runs whose models are looked up
 _HELD = 2  # models at most: each is in memory for as long as the sweep lasts
 
@@ -26,7 +27,8 @@ def warm_process(found: dict[str, Notebook], runs: list[Plan]) -> Iterator[tuple
     Yields:
         Environment for the workers, empty where kernels start cold; and why they do although they should not.
     """
-    if os.environ.get(ADDRESS) or impossible() or len(runs) < _FEWEST or not any(map(_heavy, found.values())):
+    pays = len(runs) >= (_FEWEST if any(map(_heavy, found.values())) else _MANY)
+    if os.environ.get(ADDRESS) or impossible() or not pays:
         yield {}, None
         return
     with ExitStack() as stack:

@@ -44,9 +44,9 @@ class Notebook:
         Raises:
             HookbookError: it cannot be found or read, or its parameters cell is wrong.
         """
+        slug, path = locate(slug_or_path)
         from helpers import datasets  # here: pandas takes a second to import, and a wrong slug must not wait for it
 
-        slug, path = locate(slug_or_path)
         code = "\n".join(cell.source for cell in notebooks.code_cells(notebooks.read(path)))
         fetched = [name for name in datasets.FETCHED if f"{name}(" in code]
         return cls(slug, path, notebooks.parameters(path), notebooks.unread_parameters(path), shared(path), fetched)
