@@ -41,6 +41,7 @@ HOLD = f"""
 import time
 from helpers.models import load_model
 model = load_model(model_name, processing="raw")
+model("The whole model is in memory once it has been used.")
 own = bytearray({OWN_MB} * 2**20)
 time.sleep(25)
 """
@@ -138,6 +139,7 @@ def alone_mb(source: Path) -> float:
     """The PSS of one plain process that has imported and loaded the same, without the run's own data."""
     code = "import matplotlib.pyplot, pandas, sklearn, torch, transformer_lens, ipykernel.kernelapp, psutil\n"
     code += "from helpers.models import load_model\nmodel = load_model('smollm2-135m', processing='raw')\n"
+    code += "model('The whole model is in memory once it has been used.')\n"
     code += "print(psutil.Process().memory_full_info().pss)"
     done = subprocess.run(
         [sys.executable, "-c", code], env=ENVIRONMENT, check=True, capture_output=True, text=True, cwd=source.parent
@@ -173,8 +175,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--even-if-busy", action="store_true", help="measure beside other work, and say so")
     parser.add_argument("--scale", type=float, default=1, help="share of the runs, for a trial; below 1 not saved")
+    parser.add_argument("--noop", type=int, default=2000, help="runs that do nothing; the results name their number")
     given = parser.parse_args()
-    n_peer, n_ours, n_noop = (max(2, round(given.scale * n)) for n in (20, 200, 2000))
+    n_peer, n_ours, n_noop = (max(2, round(given.scale * n)) for n in (20, 200, given.noop))
     results = {"machine": machine(("torch", "transformer-lens", "papermill", "ipykernel"))}
     results["machine"]["busy"] = given.even_if_busy
     sides = (("papermill", papermill, n_peer), ("papermill_pool", papermill_pool, n_peer), ("hookbook", sweep, n_ours))
@@ -192,7 +195,7 @@ def main() -> None:
         results["startup_s"] = round(startup(), 2)
         print("start-up", results["startup_s"], flush=True)
         memory, source = Watch(), notebook(folder, "hold")
-        sweep(source, CORES, watch=memory)
+        sweep(source, 2 * CORES, watch=memory)
         one = alone_mb(source)
         results["memory_ratio"] = round(max(memory.total_mb) / (one + CORES * OWN_MB), 2)
         results["memory_mb"] = {"sweep": round(max(memory.total_mb)), "one_process": round(one), "own": CORES * OWN_MB}

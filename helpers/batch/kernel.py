@@ -23,6 +23,9 @@ from helpers.warm.provisioner import WarmManager, WarmProvisioner
 
 _GRACE_S = 5  # between the interrupt and the kill
 _SAMPLE_S = 0.5
+_SHUTDOWN_S = (
+    1.0  # all cells have run: half of it for the kernel to end, then SIGTERM (some hang for seconds in their end)
+)
 
 
 class _Stopped(Exception):
@@ -136,6 +139,10 @@ def _manager_class(state: _State, folder: Path, environment: dict[str, str], log
 
     class Manager(WarmManager):
         address = warm
+
+        def __init__(self, **options: Any):
+            super().__init__(**options)
+            self.shutdown_wait_time = _SHUTDOWN_S
 
         @property
         def kernel_spec(self) -> KernelSpec:
