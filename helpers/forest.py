@@ -1,7 +1,6 @@
 """A paired forest plot: each claim on its own axis, its value and interval on two models, the tested region shaded."""
 
 import textwrap
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +56,12 @@ def told(comparison: Comparison, models: tuple[str, str]) -> str:
 
 def _claim(ax: Axes, pair: Pair) -> None:
     rows = (pair.first, pair.second)
-    low, high = (
-        edge if edge is not None else default for edge, default in zip(pair.first["region"], (-inf, inf), strict=True)
-    )
-    edges = [edge for edge in (low, high) if abs(edge) < inf]
+    edges = [edge for edge in pair.first["region"] if edge is not None]
     paper = pair.first.get("paper_value")
     shown = [*edges, *(_numbers(pair.first)), *(_numbers(pair.second)), *([] if paper is None else [paper])]
     margin = 0.08 * (max(shown) - min(shown) or 1)
     left, right = min(shown) - margin, max(shown) + margin
-    ax.axvspan(max(low, left), min(high, right), color=plots.BLUE, alpha=0.08, lw=0)
-    for edge in edges:
-        ax.axvline(edge, color=plots.BLUE, lw=1, ls=":")
+    plots.shade_region(ax.axvspan, ax.axvline, pair.first["region"], left, right)
     if paper is not None:
         ax.axvline(paper, color=plots.GREY, lw=1.5, ls="--")
     for height, row, colour, marker in zip((1, 0), rows, _COLOURS, _MARKERS, strict=True):

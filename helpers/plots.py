@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -121,7 +121,6 @@ def claim(ax: Axes, rows: pd.DataFrame, result: Row, *, by: str, names: Mapping[
         seed: For the horizontal jitter.
     """
     rng = np.random.default_rng(seed)
-    low, high = result.claim.test.region
     ratio = "denominator" in rows
     means = rows.groupby(by, sort=False)[[*names, *["denominator"] * ratio]].mean()
     for i, column in enumerate(names):
@@ -132,17 +131,43 @@ def claim(ax: Axes, rows: pd.DataFrame, result: Row, *, by: str, names: Mapping[
         ax.hlines(overall, i - 0.26, i + 0.26, color="black", lw=2)
     if result.low is not None:
         ax.vlines(0, result.low, result.high, color="black", lw=2)
-    edges = [edge for edge in (low, high) if np.isfinite(edge)]
-    bottom, top = ax.get_ylim()
-    margin = 0.06 * (max(top, *edges) - min(bottom, *edges))
-    bottom, top = min(bottom, *(e - margin for e in edges)), max(top, *(e + margin for e in edges))
-    ax.axhspan(max(low, bottom), min(high, top), color=BLUE, alpha=0.08, lw=0)
-    for edge in edges:
-        ax.axhline(edge, color=BLUE, lw=1, ls=":")
-    ax.set_ylim(bottom, top)
+    region_over_y(ax, result.claim.test.region)
     ax.set_xticks(range(len(names)), names.values())
     ax.set_xlim(-0.5, len(names) - 0.5)
     ax.grid(axis="x", visible=False)
+
+
+def shade_region(
+    span: Callable[..., object],
+    line: Callable[..., object],
+    region: tuple[float | None, float | None],
+    start: float,
+    end: float,
+) -> None:
+    """Shade a tested region between the ends of an axis, and dot its edges.
+
+    Args:
+        span: the axes' axvspan or axhspan.
+        line: its axvline or axhline.
+        region: both ends; an open one is infinite, or None as a stored ledger has it.
+        start: where the axis begins.
+        end: where it ends.
+    """
+    low, high = (-np.inf if region[0] is None else region[0]), (np.inf if region[1] is None else region[1])
+    span(max(low, start), min(high, end), color=BLUE, alpha=0.08, lw=0)
+    for edge in (low, high):
+        if np.isfinite(edge):
+            line(edge, color=BLUE, lw=1, ls=":")
+
+
+def region_over_y(ax: Axes, region: tuple[float | None, float | None]) -> None:
+    """Shade a tested region along y, after making room for its edges."""
+    edges = [edge for edge in region if edge is not None and np.isfinite(edge)]
+    bottom, top = ax.get_ylim()
+    margin = 0.06 * (max(top, *edges) - min(bottom, *edges))
+    bottom, top = min(bottom, *(e - margin for e in edges)), max(top, *(e + margin for e in edges))
+    shade_region(ax.axhspan, ax.axhline, region, bottom, top)
+    ax.set_ylim(bottom, top)
 
 
 def matrix(ax: Axes, values: Float[np.ndarray, "row column"], rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -11,6 +11,11 @@ from helpers.tables import SYMBOLS
 FOLDER = papers.ROOT / "data" / "claims"
 
 
+def path_of(model: str, slug: str, folder: Path = FOLDER) -> Path:
+    """Where the evidence of a paper's notebook on a model is kept; a hub name's slash becomes two dashes."""
+    return folder / model.replace("/", "--") / f"{slug}.json"
+
+
 def read(path: Path) -> dict[str, Any]:
     """The ledger in a file.
 
@@ -37,12 +42,12 @@ def of_paper(slug: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 
 def of_model(model: str, folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
-    """The ledgers of a model by slug; in the name of its folder a slash is two dashes.
+    """The ledgers of a model by slug.
 
     Raises:
         HookbookError: there is none for that model, or a file is no ledger.
     """
-    found = {path.stem: read(path) for path in sorted((folder / model.replace("/", "--")).glob("*.json"))}
+    found = {path.stem: read(path) for path in sorted(path_of(model, "any", folder).parent.glob("*.json"))}
     if not found:
         known = sorted({path.parent.name.replace("--", "/") for path in folder.glob("*/*.json")})
         has = f"there are some of {', '.join(known)}" if known else "nor of any other"

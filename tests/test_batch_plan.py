@@ -1,6 +1,8 @@
 """Sweeps before any kernel starts: grids, files, what is refused, names that stay, and what `--dry-run` says."""
 
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -13,6 +15,7 @@ from helpers.batch.plan import planned
 from helpers.batch.progress import summary
 from helpers.batch.spec import Spec
 from helpers.batch.sweep import sweep
+from helpers.batch.unchanged import Unchanged
 from helpers.errors import HookbookError
 
 QUIET = Console(quiet=True)
@@ -303,3 +306,24 @@ def test_the_summary_is_bounded(path, tmp_path):
     assert lines[1:5] == ["mine: 40 runs", "      30 failed", "      10 never ran", "The disk is full."]
     assert lines[5:7] == ["failed: toy() in C1, code cell 3", "    ValueError: no"]
     assert lines[-1] == "and 24 more: hookbook report mine" and len(lines) <= 21
+
+
+def test_a_sweep_notices_that_what_its_ids_stand_for_has_changed(path, monkeypatch, tmp_path):
+    swept = planned(Spec(notebook=str(path), grid={"seed": "0:2"}), tmp_path / "runs")
+    store.write(swept)
+    store.snapshot(swept)
+    helper, hard = tmp_path / "helper.py", {**swept.notebooks["toy"].shared.hard, "helpers.one": "as planned"}
+    helper.write_text("planned")
+    notebook = replace(
+        swept.notebooks["toy"], shared=replace(swept.notebooks["toy"].shared, hard=hard, files=(helper,))
+    )
+    now = {"helpers.one": "as planned"}
+    monkeypatch.setattr("helpers.batch.unchanged.shared", lambda _: SimpleNamespace(hard=hard | now))
+    monkeypatch.setattr("helpers.batch.unchanged.base", lambda _: plan.base(swept.notebooks["toy"]))
+    unchanged = Unchanged(replace(swept, notebooks={"toy": notebook}))
+    assert unchanged.problem() is None
+    helper.write_text("written again, the same to a fingerprint")
+    assert unchanged.problem() is None
+    now["helpers.one"] = "mended"
+    helper.write_text("mended")
+    assert "toy depends on helpers.one, which changed while the sweep ran" in unchanged.problem()

@@ -4,16 +4,10 @@ import json
 from datetime import date
 from pathlib import Path
 
-from helpers import notebooks, papers
+from helpers import notebooks
 from helpers.batch.record import RunRecord
 from helpers.errors import HookbookError
-
-FOLDER = papers.ROOT / "data" / "claims"
-
-
-def path_of(model: str, slug: str, folder: Path = FOLDER) -> Path:
-    """Where the evidence of a paper's notebook on a model is kept; a hub name's slash becomes two dashes."""
-    return folder / model.replace("/", "--") / f"{slug}.json"
+from helpers.stored import FOLDER, path_of
 
 
 def keep(record: RunRecord, folder: Path = FOLDER) -> Path:

@@ -84,7 +84,8 @@ def draw(figure: Asked, rows: pd.DataFrame, claim: dict[str, Any]) -> tuple[Figu
             index,
             _label(figure.colour, value),
         )
-    _region(ax, claim.get("region"))
+    if claim.get("region"):
+        plots.region_over_y(ax, claim["region"])
     ax.set_ylabel(f"{figure.claim}: {_short(claim.get('statistic') or 'value')}")
     ax.set_xlabel(figure.x or "run")
     if numeric and rows[figure.x].nunique() <= _TICKS:
@@ -107,21 +108,6 @@ def _points(ax: Axes, x: pd.Series, rows: pd.DataFrame, index: int, label: str) 
     size = 30 if len(x) <= 60 else 12
     ax.scatter(x, rows["value"], s=size, color=colour, marker=marker, lw=0, label=label, zorder=3)
     ax.vlines(x, rows["low"], rows["high"], color=colour, lw=1.5 if len(x) <= 60 else 0.8, alpha=0.7)
-
-
-def _region(ax: Axes, region: list[float | None] | None) -> None:
-    """Shade where the claim holds, as `plots.claim` does; an end that is missing is open."""
-    if not region:
-        return
-    edges = [edge for edge in region if edge is not None]
-    bottom, top = ax.get_ylim()
-    margin = 0.06 * (max(top, *edges) - min(bottom, *edges))
-    bottom, top = min(bottom, *(e - margin for e in edges)), max(top, *(e + margin for e in edges))
-    low, high = (end if edge is None else edge for edge, end in zip(region, (bottom, top), strict=True))
-    ax.axhspan(max(low, bottom), min(high, top), color=plots.BLUE, alpha=0.08, lw=0)
-    for edge in edges:
-        ax.axhline(edge, color=plots.BLUE, lw=1, ls=":")
-    ax.set_ylim(bottom, top)
 
 
 def _words(figure: Asked, rows: pd.DataFrame, claim: dict[str, Any]) -> str:

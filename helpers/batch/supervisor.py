@@ -76,7 +76,7 @@ class Supervisor:
                 self._hearing_signals(),
             ):
                 if problem:
-                    self._note("cold", why=problem)
+                    self.note("cold", why=problem)
                 self._crew = Crew(self.plan.folder, os.environ | environment)
                 try:
                     self._supervise()
@@ -152,7 +152,7 @@ class Supervisor:
 
     def _on_started(self, member: Member, id: str, folder: str) -> None:
         member.folder = Path(folder)
-        self._note("started", id=id, folder=member.folder.name)
+        self.note("started", id=id, folder=member.folder.name)
 
     def _on_kernels(self, member: Member, processes: list) -> None:
         self._crew.noted(member, processes)
@@ -197,7 +197,7 @@ class Supervisor:
         key = _key(ending.plan)
         repeat = again and not self.stopped and not self.interrupts and self._tries[key] <= self.limits.retries
         status = ending.status
-        self._note(
+        self.note(
             "ended",
             id=ending.plan.fingerprint.id,
             slug=ending.plan.slug,
@@ -219,7 +219,8 @@ class Supervisor:
         except OSError:  # the disk is full: the next sweep corrects it
             pass
 
-    def _note(self, event: str, **facts: Any) -> None:
+    def note(self, event: str, **facts: Any) -> None:
+        """Add an event to the sweep's record; a disk that takes no more stops the sweep."""
         try:
             self.events.add(event, **facts)
         except OSError as error:

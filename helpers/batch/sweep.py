@@ -74,7 +74,7 @@ def sweep(
             supervisor.tell = show.tell
             with show():
                 endings = supervisor.run()
-            supervisor._note("ended all", stopped=supervisor.stopped)
+            supervisor.note("ended all", stopped=supervisor.stopped)
     except OSError as error:
         if error.errno in UNWRITABLE:
             raise disk_error(error, runs_dir) from None
