@@ -15,8 +15,9 @@ _ORDER = ("holds", "fails", "open", "checked", "not tested", "out of scope")
 def gallery_markdown(catalogue: dict[str, Paper], root: Path = ROOT) -> str:
     """The table of the papers that stand and the line of those planned, as Markdown whose links start at `root`.
 
-    Verdicts come from `data/claims/<model>/<slug>.json`, one line per model; where there is none, from the ledger in
-    the committed notebook. A claim of the catalogue that a ledger lacks counts as not tested.
+    Verdicts come from `data/claims/<model>/<slug>.json`, one line per model with the date, the units and the minutes of
+    the evidence run; where there is none, from the ledger in the committed notebook, and the line says so. A claim of
+    the catalogue that a ledger lacks counts as not tested.
 
     Raises:
         HookbookError: a stored ledger cannot be read.
@@ -95,12 +96,21 @@ def _ledgers(paper: Paper, root: Path) -> list[dict]:
 
 
 def _verdicts(paper: Paper, ledger: dict) -> str:
-    """`smollm2-135m: 3 hold here, 1 open`; a replication only on a model of the paper's own class."""
+    """`smollm2-135m: 3 hold here, 1 open (...)`; a replication only on a model of the paper's own class."""
     found = {claim["id"]: claim["verdict"] for claim in ledger["claims"]}
     counts = Counter(found.get(claim.id, "not tested") for claim in paper.claims)
     own_class = ledger["model"].startswith(tuple(paper.model_class))
     parts = [f"{count} {_words(verdict, count, own_class)}" for verdict in _ORDER if (count := counts[verdict])]
-    return f"{ledger['model']}: {', '.join(parts)}"
+    return f"{ledger['model']}: {', '.join(parts)} ({_source(ledger)})"
+
+
+def _source(ledger: dict) -> str:
+    """`2026-11-30, 10 to 150 units, 6.2 min` of an evidence run; of crossed units the fewer are counted."""
+    if "run" not in ledger:
+        return "quick run"
+    counts = sorted(claim["n"] for claim in ledger["claims"] if claim.get("n"))
+    units = "no units" if not counts else " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) + " units"
+    return f"{ledger['run']['date']}, {units}, {ledger['run']['minutes']:g} min"
 
 
 def _words(verdict: str, count: int, own_class: bool) -> str:

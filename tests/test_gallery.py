@@ -20,7 +20,8 @@ def entry(slug, of=STANDS, **fields):
 
 
 def ledger(model, **verdicts):
-    return {"paper": "some-paper", "model": model, "claims": [{"id": c, "verdict": v} for c, v in verdicts.items()]}
+    claims = [{"id": c, "verdict": v, "n": 8 * i} for i, (c, v) in enumerate(verdicts.items(), 1)]
+    return {"paper": "some-paper", "model": model, "claims": claims, "run": {"date": "2026-01-02", "minutes": 6.0}}
 
 
 def store(root, model, slug, content):
@@ -38,7 +39,7 @@ def commit(root, paper, content):
 
 def verdicts(text):
     """The last column of the only row."""
-    return text.splitlines()[2].split(" | ")[-1].removesuffix(" |")
+    return re.sub(r" \([^)]*\)", "", text.splitlines()[2].split(" | ")[-1].removesuffix(" |"))
 
 
 def test_a_row_says_where_what_and_how_hard(tmp_path):
@@ -47,6 +48,17 @@ def test_a_row_says_where_what_and_how_hard(tmp_path):
     text = gallery.gallery_markdown({"some-paper": paper}, tmp_path)
     link = "[A \\| B \\[C\\]](notebooks/circuits/some-paper.ipynb)"
     assert text.splitlines()[2:] == [f"| {link} | circuits | introductory, 20 min | 2 | no run stored |"]
+
+
+def test_verdicts_say_which_run_they_come_from(tmp_path):
+    paper, shown = entry("some-paper"), ledger("m", C1="holds")
+    del shown["run"]
+    commit(tmp_path, paper, shown)
+    text = gallery.gallery_markdown({"some-paper": paper}, tmp_path)
+    assert "m: 1 holds here, 1 not tested (quick run)" in text
+    store(tmp_path, "m", "some-paper", ledger("m", C1="holds", C2="open"))
+    text = gallery.gallery_markdown({"some-paper": paper}, tmp_path)
+    assert "m: 1 holds here, 1 open (2026-01-02, 8 to 16 units, 6 min)" in text
 
 
 def test_a_notebook_that_is_not_written_yet_has_no_link(tmp_path):
