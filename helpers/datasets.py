@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,11 +33,24 @@ def read_yaml(name: str) -> dict[str, Any]:
     Raises:
         HookbookError: If there is no such file.
     """
-    path = DATA / f"{name}.yaml"
+    return yaml.safe_load(_read(name, "yaml"))
+
+
+def read_json(name: str) -> dict[str, Any]:
+    """A prompt set or table from data/<name>.json, as plain lists and strings.
+
+    Raises:
+        HookbookError: If there is no such file.
+    """
+    return json.loads(_read(name, "json"))
+
+
+def _read(name: str, suffix: str) -> str:
+    path = DATA / f"{name}.{suffix}"
     if not path.exists():
-        known = ", ".join(sorted(p.stem for p in DATA.glob("*.yaml") if p.stem != "papers"))
-        raise HookbookError(f"There is no data/{name}.yaml; the prompt sets are {known}.")
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+        known = ", ".join(sorted(p.stem for p in DATA.glob(f"*.{suffix}") if p.stem != "papers"))
+        raise HookbookError(f"There is no data/{name}.{suffix}; the prompt sets are {known}.")
+    return path.read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
