@@ -1,6 +1,7 @@
 """Figures of a sweep: a claim's value with its interval over a parameter, the region where the claim holds shaded."""
 
 import re
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from helpers.tables import number
 _COLOURS = len(plots.COLOURS)
 _TICKS = 12  # places of an axis that each get their own number
 _LINE = 70  # characters that fit below an axis
+_SIDE = 34  # beside it
 _PLOT = re.compile(r"(C\w+):(value)~(\w+)")
 
 
@@ -86,7 +88,7 @@ def draw(figure: Asked, rows: pd.DataFrame, claim: dict[str, Any]) -> tuple[Figu
         )
     if claim.get("region"):
         plots.region_over_y(ax, claim["region"])
-    ax.set_ylabel(f"{figure.claim}: {_short(claim.get('statistic') or 'value')}")
+    ax.set_ylabel(_beside(f"{figure.claim}: {claim.get('statistic') or 'value'}"))
     ax.set_xlabel(figure.x or "run")
     if numeric and rows[figure.x].nunique() <= _TICKS:
         ax.set_xticks(sorted(rows[figure.x].astype(float).unique()))
@@ -177,5 +179,6 @@ def _order(value: Any) -> tuple[bool, Any, str]:
     return (not number_, value if number_ else 0, _word(value))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 44 else f"{text[:41].rstrip()}..."
+def _beside(text: str) -> str:
+    """As much of a text as two lines along the axis hold."""
+    return "\n".join(textwrap.wrap(text, _SIDE, max_lines=2, placeholder=" …"))
