@@ -19,7 +19,7 @@ PACKAGES := $(shell grep -c '==' requirements.lock)
 # and when an install was cut short, which leaves .unfinished. A changed lock updates it. One without either mark is not ours.
 USABLE := $(shell test "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" && $(BIN)/python -c "" 2>/dev/null && echo yes)
 
-.PHONY: help setup run test lint refresh bench lock clean anew
+.PHONY: help setup run test lint refresh evidence bench lock clean anew
 
 help: ## List the targets
 	@echo "make TARGET [PAPER=slug] [ARGS=\"...\"] [PYTHON=python3.12]"
@@ -41,6 +41,10 @@ lint: .venv/.ready ## Check code and notebooks with ruff
 
 refresh: .venv/.ready ## Rerun a notebook with its defaults and keep the outputs in the committed copy
 	@$(BIN)/hookbook refresh $(PAPER) $(ARGS)
+
+# PAPER has a default, which must not mean that only this one is run
+evidence: .venv/.ready ## Run the evidence presets that are behind and keep their ledgers (hours): make evidence PAPER="one two"
+	@$(BIN)/hookbook evidence $(if $(filter file,$(origin PAPER)),,$(PAPER))
 
 bench: .venv/.ready ## Measure beside the peers into benchmarks/results (an hour, idle machine): make bench BENCH=patching
 	@for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done

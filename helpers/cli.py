@@ -115,15 +115,22 @@ def run(
 
     given = commands.pairs(parameter)
     folder = runs.resolve() if runs else RUNS
-    if keep and (preset != "evidence" or given):
-        raise HookbookError("--keep files the evidence preset as it is: use it with --preset evidence and without -p.")
+    if keep:
+        from helpers.batch.evidence import refuse_others
+
+        refuse_others(given, preset)
     record = run_notebook(slug, given, preset, folder, timeout=timeout, memory_mb=memory, console=err)
     tell(record)
     if keep and record.exit_code == 0:
-        from helpers.batch import evidence
-
-        out.print(f"evidence   {shown(evidence.keep(record))}", soft_wrap=True)
+        file_evidence(record)
     raise typer.Exit(record.exit_code)
+
+
+def file_evidence(record) -> None:
+    """Keep the ledger of a finished evidence run, and say where."""
+    from helpers.batch.evidence import keep
+
+    out.print(f"evidence   {shown(keep(record))}", soft_wrap=True)
 
 
 def tell(record) -> None:
@@ -157,6 +164,35 @@ def refresh(slugs: Slugs = None) -> None:
         record = refresh_notebook(slug, console=err)
         tell(record)
         code = code or record.exit_code
+    raise typer.Exit(code)
+
+
+@app.command()
+def evidence(slugs: Slugs = None) -> None:
+    """Run the evidence presets one after another and keep each; without slugs only those that are behind.
+
+    What goes wrong with one stops no other; the exit code is 0 if all are kept, else that of the first that is not.
+    """
+    from helpers.batch.evidence import is_current
+    from helpers.batch.single import run as run_notebook
+
+    code = 0
+    for slug in chosen(slugs):
+        try:
+            if not slugs and is_current(slug):
+                out.print(f"{slug}: the evidence that is kept is that of the notebook as it is now")
+                continue
+            record = run_notebook(slug, {}, "evidence", console=err)
+            tell(record)
+            code = code or record.exit_code
+            if record.status == "done":
+                file_evidence(record)
+        except HookbookError as error:
+            err.print(f"{slug}: {escape(str(error))}", soft_wrap=True)
+            code = code or 2
+            continue
+        if record.status == "interrupted":  # whoever presses Ctrl-C means all of them
+            break
     raise typer.Exit(code)
 
 

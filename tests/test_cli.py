@@ -11,6 +11,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
 from helpers import cli, doctor, notebooks, papers
+from helpers.batch.record import RunRecord
+from helpers.errors import HookbookError
 
 
 @pytest.fixture
@@ -114,6 +116,60 @@ def test_wrong_arguments_of_run(hookbook, toy, tmp_path, arguments, sentence):
 )
 def test_two_words_of_a_parameter_become_one(given, joined):
     assert cli.joined(given) == joined
+
+
+@pytest.fixture
+def evidence_runs(tmp_path, monkeypatch):
+    """Runs of the evidence presets that end as told; returns the slugs that ran and that were kept."""
+    ran, kept = [], []
+
+    def play(endings, current=()):
+        def run(slug, parameters, preset, **options):
+            assert (parameters, preset) == ({}, "evidence")
+            ran.append(slug)
+            if endings[slug] == "refused":
+                raise HookbookError("there is no such model")
+            return RunRecord(slug, endings[slug], tmp_path, tmp_path, tmp_path, None, {}, "evidence", 1.0, None, None)
+
+        monkeypatch.setattr(cli, "chosen", lambda slugs: slugs or list(endings))
+        monkeypatch.setattr("helpers.batch.single.run", run)
+        monkeypatch.setattr("helpers.batch.evidence.is_current", lambda slug: slug in current)
+        monkeypatch.setattr("helpers.batch.evidence.keep", lambda record: kept.append(record.slug) or tmp_path)
+        return ran, kept
+
+    return play
+
+
+def test_evidence_runs_what_is_behind_and_a_failure_stops_no_other(hookbook, evidence_runs):
+    endings = {"one": "done", "two": "failed", "three": "refused", "four": "done", "five": "done"}
+    ran, kept = evidence_runs(endings, current=("four",))
+    code, output, errors = hookbook("evidence")
+    assert ran == ["one", "two", "three", "five"] and kept == ["one", "five"]
+    assert code == 1 and "four: the evidence that is kept is that of the notebook as it is now" in output
+    assert errors == "three: there is no such model\n"
+    assert hookbook("evidence", "four", "one")[0] == 0 and ran[4:] == ["four", "one"]  # named: whether behind or not
+
+
+def test_an_interrupt_ends_all_evidence_runs(hookbook, evidence_runs):
+    ran, kept = evidence_runs({"one": "interrupted", "two": "done"})
+    assert hookbook("evidence")[0] == 130 and (ran, kept) == (["one"], [])
+
+
+@pytest.mark.parametrize("arguments", [("-p", "seed", "1", "--preset", "evidence"), ("-p", "model_name", "gpt2")])
+def test_keep_refuses_what_is_not_the_evidence_preset(hookbook, arguments, monkeypatch):
+    monkeypatch.setattr("helpers.batch.single.run", lambda *_, **__: pytest.fail("it ran"))
+    code, _, errors = hookbook("run", "sentiment-direction", "--keep", *arguments)
+    assert code == 2 and "--keep files the evidence preset as it is, on any model" in errors
+
+
+def test_keep_takes_the_evidence_preset_on_another_model(hookbook, evidence_runs, monkeypatch, tmp_path):
+    _, kept = evidence_runs({})
+    asked = []
+    record = RunRecord("x", "done", tmp_path, tmp_path, tmp_path, None, {}, "evidence", 1.0, None, None)
+    monkeypatch.setattr("helpers.batch.single.run", lambda *given, **_: asked.append(given[1:3]) or record)
+    arguments = ("-p", "model_name", "gpt2", "-p", "revision", "v1", "--preset", "evidence", "--keep")
+    assert hookbook("run", "x", *arguments)[0] == 0
+    assert asked == [({"model_name": "gpt2", "revision": "v1"}, "evidence")] and kept == ["x"]
 
 
 def test_check_lists_problems_and_fails(hookbook, tmp_path):

@@ -149,6 +149,12 @@ def test_make_installs_once(clone: Path) -> None:
     )
 
 
+def test_make_evidence_is_about_all_papers_unless_some_are_named(clone: Path) -> None:
+    _finish(clone)
+    assert _make(clone, "-n", "evidence").stdout == ".venv/bin/hookbook evidence \n"
+    assert _make(clone, "-n", "evidence", "PAPER=one two").stdout == ".venv/bin/hookbook evidence one two\n"
+
+
 def test_make_updates_after_a_change_of_the_lock(clone: Path) -> None:
     _finish(clone)
     later = (clone / ".venv/.ready").stat().st_mtime + 10
@@ -199,7 +205,7 @@ def test_make_says_which_python_it_needs(body: str | None, sentence: str, clone:
 
 def test_make_alone_lists_every_target() -> None:
     listed = set(re.findall(r"^  (\w+) ", _make(ROOT).stdout, re.MULTILINE))
-    assert {"setup", "run", "test", "lint", "refresh", "lock", "clean", "help"} <= listed
+    assert {"setup", "run", "test", "lint", "refresh", "evidence", "lock", "clean", "help"} <= listed
 
 
 # nothing of one machine

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from helpers import notebooks
 from helpers.batch import folders
-from helpers.batch.planned import Notebook, Plan
+from helpers.batch.planned import Notebook, Plan, label
 from helpers.batch.spec import Spec, check_name
 from helpers.errors import HookbookError
 from helpers.fingerprint import digest
@@ -65,8 +65,7 @@ def _planned(spec: Spec, runs_dir: Path, console: Console) -> SweepPlan:
                 notebook.fetch(values, console)
                 ready.add(model)
             print_ = notebook.shared.complete(values)
-            label = "custom" if point else spec.preset
-            plan = Plan(notebook.slug, notebook.path, label, values, changed, print_)
+            plan = Plan(notebook.slug, notebook.path, label(point, spec.preset), values, changed, print_)
             if runs.setdefault((notebook.slug, print_.id), plan) is plan:
                 typed.append((notebook.slug, {name: values[name] for name in point}))
     return SweepPlan(check_name(spec.name or _name(spec, typed)), spec, runs_dir, found, list(runs.values()))

@@ -1,5 +1,6 @@
 """A run that nothing speaks against: everything about it that can be checked before a kernel starts."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from helpers.errors import HookbookError
 from helpers.fingerprint import Fingerprint, Shared, shared
 from helpers.parameters import Parameter
 
+OF_THE_MODEL = ("model_name", "revision")  # the parameters that say on which model a preset is run
 _QUIET = Console(quiet=True)
 
 
@@ -93,8 +95,16 @@ def planned(slug_or_path: str | Path, given: dict[str, Any], preset: str, consol
     notebook = Notebook.at(slug_or_path)
     values, changed = notebook.values(given, preset)
     notebook.fetch(values, console)
-    label = "custom" if given else preset  # only the preset's own run may be filed under its name
-    return Plan(notebook.slug, notebook.path, label, values, changed, notebook.shared.complete(values))
+    return Plan(notebook.slug, notebook.path, label(given, preset), values, changed, notebook.shared.complete(values))
+
+
+def label(given: Iterable[str], preset: str) -> str:
+    """What a run is called that differs from a preset in the parameters `given`.
+
+    A preset on another model is still that preset, which is how two models are compared; with anything else changed
+    it is an experiment of its own, and must not be filed under the preset's name.
+    """
+    return preset if set(given) <= set(OF_THE_MODEL) else "custom"
 
 
 def locate(slug_or_path: str | Path) -> tuple[str, Path]:
