@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,6 +90,24 @@ class Metric:
         return Metric("KL divergence", reduce, position)
 
     @staticmethod
+    def several(metrics: Sequence[Metric]) -> Metric:
+        """Several metrics of one read: `reduce` returns them along a last axis [copy, unit, metric].
+
+        Raises:
+            HookbookError: none, or metrics that read different positions.
+        """
+        if not metrics:
+            raise HookbookError("metric=[]: name at least one.")
+        rows = [one._rows() for one in metrics]
+        if any((row is None) != (rows[0] is None) or row is not None and not row.equal(rows[0]) for row in rows):
+            raise HookbookError("Metrics that are measured together must read the same positions: sweep for each.")
+
+        def reduce(logits: Tensor, units: Tensor) -> Tensor:
+            return torch.stack([one.reduce(one._chosen(logits, units), units) for one in metrics], dim=-1)
+
+        return Metric(" and ".join(one.name for one in metrics), reduce, metrics[0].position)
+
+    @staticmethod
     def of(metric: Metric | Callable[[Float[Tensor, "unit pos token"]], Float[Tensor, "unit"]]) -> Metric:
         """The metric itself, or a function of the full logits of all prompts, which then must all be computed.
 
@@ -138,6 +156,14 @@ class Metric:
     def token_ids(self, units: Int[Tensor, "unit"]) -> Int[Tensor, "unit token"] | None:
         """The tokens that are read in these prompts; None for the whole vocabulary."""
         return None if self.tokens is None else _of(self.tokens, units)
+
+    def _chosen(self, logits: Float[Tensor, "copy unit read token"], units: Int[Tensor, "unit"]) -> Tensor:
+        """Of the logits of a whole vocabulary those that the metric reads."""
+        tokens = self.token_ids(units)
+        if tokens is None:
+            return logits
+        index = tokens.to(logits.device)[None, :, None]
+        return logits.gather(-1, index.expand(len(logits), -1, logits.shape[2], -1))
 
     def _rows(self) -> Int[Tensor, "unit read"] | None:
         return None if self.position is None else _columns(self.position)

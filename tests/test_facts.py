@@ -72,6 +72,16 @@ def test_ambiguous_first_tokens_are_left_out():
     assert len(firsts) == len(p)
 
 
+def test_first_tokens_that_two_answers_share_are_left_out(monkeypatch):
+    monkeypatch.setattr("helpers.facts.LETTERS", 1)
+    twins = ["Rome", "Riga", "Rabat"]
+    kept = {country for twin in twins for country in capitals(WordModel(split=[twin])).table.country}
+    both = capitals(WordModel(split=twins)).table
+    explore = [row for row in datasets.read_json("countries")["explore"] if row["capital"] in twins]
+    assert len(explore) >= 2 and {row["country"] for row in explore} <= kept
+    assert not {row["country"] for row in explore} & {*both.country}
+
+
 def test_a_language_may_be_shared_but_not_within_a_pair():
     p = languages(WordModel())
     assert p.table.answer.duplicated().any() and (p.table.answer != p.table.other_answer).all()

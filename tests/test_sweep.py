@@ -417,6 +417,35 @@ def test_metrics_that_read_more_than_two_logits(architecture, site):
         assert abs(fast.effect).max() > 0.01
 
 
+@pytest.mark.parametrize("shortcut", [True, False])
+def test_several_metrics_read_the_same_runs(shortcut):
+    model = bridge("llama")
+    reference = model(CLEAN)[:, -1]
+    metrics = [METRIC, Metric.log_prob([5, 6, 7]), Metric.kl(reference)]
+    ways = {"site": "z", "over": ("layer", "head"), "shortcut": shortcut}
+    together = patch_sweep(model, CORRUPTED, CLEAN, metric=metrics, **ways)
+    assert len(together) == 3
+    for sweep, metric in zip(together, metrics, strict=True):
+        alone = patch_sweep(model, CORRUPTED, CLEAN, metric=metric, **ways)
+        close(sweep.values, torch.tensor(alone.values))
+        close(sweep.base, torch.tensor(alone.base))
+        close(sweep.source, torch.tensor(alone.source))
+        assert sweep.axes == alone.axes and sweep.how == alone.how
+    zeroed = patch_sweep(model, CORRUPTED, patch="zero", metric=metrics[:2], **ways)
+    assert [sweep.source for sweep in zeroed] == [None, None]
+
+
+def test_metrics_that_cannot_be_measured_together_are_refused():
+    model = bridge("llama")
+    for metrics, message in (
+        ([], "name at least one"),
+        ([METRIC, Metric.logit(5, position=0)], "same positions"),
+        ([METRIC, Metric.of(difference)], "same positions"),
+    ):
+        with pytest.raises(HookbookError, match=message):
+            patch_sweep(model, CORRUPTED, CLEAN, site="z", metric=metrics)
+
+
 def test_a_patch_behind_the_last_position_that_is_read_has_no_effect():
     sweep = patch_sweep(bridge("llama"), CORRUPTED, CLEAN, site="resid_pre", metric=Metric.logit(5, position=3))
     assert (sweep.effect[:, 4:] == 0).all() and not sweep.unchanged[:, 4:].any()

@@ -38,6 +38,7 @@ class Batch:
         logits: the run's logits, of all positions.
         source_logits: those of the run that patches come from, where it was made for these prompts.
         starts: the first position that a site changes, or the number of positions where it changes none.
+        measured: the metric of the unpatched run by unit; of several metrics, those along a last axis.
         values: the metric by site, at first that of the unpatched run; filled in by one of the ways.
     """
 
@@ -50,8 +51,9 @@ class Batch:
     new: dict[int, Float[Tensor, "unit pos *site"]]
     logits: Float[Tensor, "unit pos token"]
     source_logits: Float[Tensor, "unit pos token"] | None
+    measured: Float[Tensor, "unit *metric"]
     starts: Int[Tensor, "layer place head unit"] = field(init=False)
-    values: Float[Tensor, "layer place head unit"] = field(init=False)
+    values: Float[Tensor, "layer place head unit *metric"] = field(init=False)
 
     def __post_init__(self) -> None:
         n_pos = self.mask.shape[1]
@@ -64,7 +66,7 @@ class Batch:
             hit = rows[:, None] & where
             first.append(torch.where(hit, columns, n_pos).amin(-1))
         self.starts = torch.stack(first, dim=2)
-        self.values = torch.empty(self.starts.shape)
+        self.values = self.measured.expand(*self.grid.shape, *self.measured.shape).clone()
 
     def _changed(self, layer: int) -> Bool[Tensor, "unit pos head"]:
         old, new = self.base[self.grid.hook(layer)], self.new[layer]

@@ -74,7 +74,7 @@ def patch_sweep(
     *,
     site: Site,
     over: Sequence[Axis] = ("layer", "position"),
-    metric: Metric | Callable[[Float[Tensor, "unit pos token"]], Float[Tensor, "unit"]],
+    metric: Metric | Callable[[Float[Tensor, "unit pos token"]], Float[Tensor, "unit"]] | Sequence[Metric],
     mode: Mode = "denoising",
     patch: Patch = "other",
     layers: Sequence[int] | None = None,
@@ -86,7 +86,7 @@ def patch_sweep(
     shortcut: bool = True,
     memory_mb: int = 256,
     progress: bool = True,
-) -> Sweep:
+) -> Sweep | list[Sweep]:
     """Patch every site of a grid, one at a time, and measure what the model then says; exact.
 
     Denoising puts activations of the clean run into the corrupted one (which suffice to restore the answer?), noising
@@ -102,7 +102,8 @@ def patch_sweep(
         site: what is patched. k and v have as many heads as the model has key and value heads.
         over: the axes of the grid, "layer" among them. Without "position" all positions are patched at once, or all
             those of `positions`; without "head" all heads, or all those of `heads`.
-        metric: a `Metric`, or a function of the full logits that returns one number per prompt.
+        metric: a `Metric`, or a function of the full logits that returns one number per prompt; or several metrics,
+            which all read the same runs, for a list of sweeps.
         mode: which of the two runs is patched.
         patch: the activations of the other run, their mean over its prompts, zero, or those of another of its prompts.
         layers: which layers; all by default.
@@ -125,7 +126,8 @@ def patch_sweep(
         raise HookbookError("There is no clean run to patch from: give clean=, or patch with mean, zero or resample.")
     if model.training:
         raise HookbookError("The model is in training mode, where dropout changes every run: call model.eval().")
-    metric = Metric.of(metric)
+    together = not isinstance(metric, Metric) and isinstance(metric, Sequence)
+    metric = Metric.several(metric) if together else Metric.of(metric)
     prompts = (corrupted, clean) if mode == "denoising" else (clean, corrupted)
     both = pair(model, *prompts, mask=mask, prepend_bos=prepend_bos)
     sites = grid(model, both.mask, site, over, layers=layers, positions=positions, heads=heads)
@@ -134,38 +136,41 @@ def patch_sweep(
     patches = Patches(model, both, sites, patch, seed, _ROWS)
 
     n_units, n_pos = both.base.shape
-    base, source = torch.empty(n_units), torch.empty(n_units)
-    values = torch.empty(*sites.shape, n_units)
-    starts = torch.empty(values.shape, dtype=torch.long)
+    starts = torch.empty(*sites.shape, n_units, dtype=torch.long)
+    values, base, source = [], [], []
     at_a_time = n_units if metric.position is None else max(1, _ROWS // n_pos)
     layout = "{desc} {percentage:3.0f}%|{bar}| {elapsed} of about {remaining} more"
-    with tqdm(total=values.numel(), desc=site, bar_format=layout, leave=False, delay=5, disable=not progress) as bar:
+    with tqdm(total=starts.numel(), desc=site, bar_format=layout, leave=False, delay=5, disable=not progress) as bar:
         for units in torch.arange(n_units).split(at_a_time):
             try:
                 batch = _run(way, both, sites, patches, metric, reads, units, bar.update)
             except NoShortcut as reason:
                 way, how = plain.Plain(model, metric), f"plain: {reason}"
                 batch = _run(way, both, sites, patches, metric, reads, units, bar.update)
-            values[..., units], starts[..., units] = batch.values, batch.starts
-            base[units] = plain.measure(metric, batch.logits, batch.reads, units).cpu()
+            starts[..., units] = batch.starts
+            values.append(batch.values)
+            base.append(batch.measured)
             if clean is not None:
                 logits = batch.source_logits
                 if logits is None:
                     logits = plain.forward(model, both.source[units], both.mask[units], [])
-                source[units] = plain.measure(metric, logits, batch.reads, units).cpu()
+                source.append(plain.measure(metric, logits, batch.reads, units).cpu())
     unchanged = starts == n_pos
     if unchanged.all():
         raise HookbookError(
             f"Patching {site} changes nothing anywhere: what is patched in equals what is there already."
         )
-    return Sweep(
-        values=sites.ordered(values).numpy(),
-        axes=sites.axes,
-        base=base.numpy(),
-        source=None if clean is None else source.numpy(),
-        unchanged=sites.ordered(unchanged).numpy(),
-        how=how,
-    )
+    unchanged = sites.ordered(unchanged).numpy()
+
+    def sweep(values: Tensor, base: Tensor, source: Tensor | None) -> Sweep:
+        runs = base.numpy(), None if source is None else source.numpy()
+        return Sweep(sites.ordered(values).numpy(), sites.axes, *runs, unchanged, how)
+
+    runs = torch.cat(values, dim=3), torch.cat(base), torch.cat(source) if source else None
+    if not together:
+        return sweep(*runs)
+    n_metrics = runs[0].shape[-1]
+    return [sweep(*(None if run is None else run[..., i] for run in runs)) for i in range(n_metrics)]
 
 
 def _run(
@@ -181,8 +186,10 @@ def _run(
     """Some prompts, unpatched and then patched at every site."""
     logits, base = way.capture(sites, both.base[units], both.mask[units])
     new, source_logits = patches.of(units, base)
-    batch = Batch(sites, units, both.base[units], both.mask[units], reads[units], base, new, logits, source_logits)
-    batch.values[:] = plain.measure(metric, logits, batch.reads, units).cpu()
+    measured = plain.measure(metric, logits, reads[units], units).cpu()
+    batch = Batch(
+        sites, units, both.base[units], both.mask[units], reads[units], base, new, logits, source_logits, measured
+    )
     way.run(batch, advance)
     return batch
 
