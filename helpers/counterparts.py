@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from helpers.errors import HookbookError
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
+
+MARK = "TEXT"  # stands for the user's words when the template's beginning is looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +47,31 @@ class Counterparts:
         return len(self.table)
 
 
+def encoder(model: TransformerBridge, prepend_bos: bool, chat_template: bool) -> Callable[[str], Int[Tensor, "pos"]]:
+    """The function that makes token ids of a text, from BOS or within the user's turn of the chat template.
+
+    Raises:
+        HookbookError: the model has no chat template.
+    """
+    if not chat_template:
+        return lambda text: model.to_tokens(text, prepend_bos=prepend_bos)[0].cpu()
+    if getattr(model.tokenizer, "chat_template", None) is None:
+        raise HookbookError("This model has no chat template: leave chat_template at False.")
+    turn = [{"role": "user", "content": MARK}]
+    start = model.tokenizer.apply_chat_template(turn, tokenize=False).partition(MARK)[0]
+    return lambda text: model.to_tokens(start + text, prepend_bos=False)[0].cpu()
+
+
 def encode(
-    model: TransformerBridge, texts: Mapping[str, Sequence[str]], prepend_bos: bool
+    model: TransformerBridge, texts: Mapping[str, Sequence[str]], one: Callable[[str], Int[Tensor, "pos"]]
 ) -> tuple[dict[str, Int[Tensor, "prompt pos"]], Bool[Tensor, "prompt pos"]]:
     """Token ids of all versions, padded on the right to one width, and the mask that they share.
 
     Raises:
         HookbookError: a prompt has another number of tokens in one version than in another.
     """
-    ids = {version: [model.to_tokens(t, prepend_bos=prepend_bos)[0].cpu() for t in ts] for version, ts in texts.items()}
-    lengths = {version: torch.tensor([len(one) for one in ones]) for version, ones in ids.items()}
+    ids = {version: [one(text) for text in ones] for version, ones in texts.items()}
+    lengths = {version: torch.tensor([len(row) for row in rows]) for version, rows in ids.items()}
     first = next(iter(lengths.values()))
     for version, length in lengths.items():
         if not torch.equal(length, first):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from helpers.counterparts import Counterparts, encode, schedule
+from helpers.counterparts import Counterparts, encode, encoder, schedule
 from helpers.datasets import first, read_json
 from helpers.errors import HookbookError
 
@@ -32,6 +33,7 @@ def capitals(
     crossed: bool = False,
     both_ways: bool = True,
     prepend_bos: bool = True,
+    chat_template: bool = False,
     seed: int = 0,
 ) -> Counterparts:
     """Prompts such as "The capital of France is the city of", each beside the same prompt for another country.
@@ -54,6 +56,7 @@ def capitals(
         crossed: every template with every pair, instead of each pair with one template.
         both_ways: each country of a pair is asked for, in two prompts of one template; else the first only.
         prepend_bos: start every prompt with the BOS token.
+        chat_template: put the prompts, unfinished, into the user's turn of the model's chat template.
         seed: of the pairs.
 
     Returns:
@@ -63,7 +66,7 @@ def capitals(
     Raises:
         HookbookError: fewer pairs or templates than asked for, or a tokenizer that joins a country with its neighbours.
     """
-    return _facts(model, "capital", half, n_pairs, n_templates, crossed, both_ways, prepend_bos, seed)
+    return _facts(model, "capital", half, n_pairs, n_templates, crossed, both_ways, prepend_bos, chat_template, seed)
 
 
 def languages(
@@ -75,6 +78,7 @@ def languages(
     crossed: bool = False,
     both_ways: bool = True,
     prepend_bos: bool = True,
+    chat_template: bool = False,
     seed: int = 0,
 ) -> Counterparts:
     """As `capitals`, for the main official language of countries that have one: "People in France mostly speak".
@@ -82,7 +86,7 @@ def languages(
     The two countries of a pair speak different languages, but two pairs may share one: where that matters, the unit is
     the language and not the pair.
     """
-    return _facts(model, "language", half, n_pairs, n_templates, crossed, both_ways, prepend_bos, seed)
+    return _facts(model, "language", half, n_pairs, n_templates, crossed, both_ways, prepend_bos, chat_template, seed)
 
 
 def _facts(
@@ -94,6 +98,7 @@ def _facts(
     crossed: bool,
     both_ways: bool,
     prepend_bos: bool,
+    chat_template: bool,
     seed: int,
 ) -> Counterparts:
     data = read_json("countries")
@@ -122,14 +127,15 @@ def _facts(
         version: [templates[t].format(COUNTRY=c) for t, c in zip(table.template, table[column], strict=True)]
         for version, column in (("clean", "country"), ("other", "other"))
     }
-    tokens, mask = encode(model, texts, prepend_bos)
+    one = encoder(model, prepend_bos, chat_template)
+    tokens, mask = encode(model, texts, one)
     ids = {c: torch.tensor([_first_token(a, model.tokenizer) for a in table[c]]) for c in ("answer", "other_answer")}
     return Counterparts(
         table=table,
         texts=texts,
         tokens=tokens,
         mask=mask,
-        roles=_roles(model, templates, table, tokens["clean"], prepend_bos) | {"end": mask.sum(1) - 1},
+        roles=_roles(one, templates, table, tokens["clean"]) | {"end": mask.sum(1) - 1},
         correct=ids["answer"],
         wrong=ids["other_answer"],
         note=f"{2 * len(pairs)} of {len(kept) + len(dropped)} countries are in pairs; ambiguous under this tokenizer: "
@@ -178,22 +184,18 @@ def _pairs(
 
 
 def _roles(
-    model: TransformerBridge,
+    one: Callable[[str], Int[Tensor, "pos"]],
     templates: list[str],
     table: pd.DataFrame,
     tokens: Int[Tensor, "prompt pos"],
-    prepend_bos: bool,
 ) -> dict[str, Int[Tensor, "prompt"]]:
     """First and last column of the country: its template is cut before and behind it, and must be cut so as tokens."""
-    first_columns, last_columns = [], []
+    ends = []
     for row, (template, country) in enumerate(zip(table.template, table.country, strict=True)):
-        before = templates[template].partition("{COUNTRY}")[0].rstrip()
-        lengths = []
-        for text in (before, f"{before} {country}" if before else country):
-            ids = model.to_tokens(text, prepend_bos=prepend_bos)[0].cpu() if text else tokens[row, : int(prepend_bos)]
-            if not torch.equal(ids, tokens[row, : len(ids)]):
-                raise HookbookError(f"This tokenizer joins {country!r} with what stands beside it.")
-            lengths.append(len(ids))
-        first_columns.append(lengths[0])
-        last_columns.append(lengths[1] - 1)
-    return {"subject_first": torch.tensor(first_columns), "subject_last": torch.tensor(last_columns)}
+        before = templates[template].partition(" {COUNTRY}")[0]
+        cut = [one(text) for text in (before, f"{before} {country}")]
+        if not all(torch.equal(ids, tokens[row, : len(ids)]) for ids in cut):
+            raise HookbookError(f"This tokenizer joins {country!r} with what stands beside it.")
+        ends.append([len(ids) for ids in cut])
+    starts, stops = torch.tensor(ends).T
+    return {"subject_first": starts, "subject_last": stops - 1}

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from helpers.counterparts import Counterparts, encode, schedule
+from helpers.counterparts import Counterparts, encode, encoder, schedule
 from helpers.datasets import first, read_json, single_token
 from helpers.errors import HookbookError
 
@@ -28,6 +28,7 @@ def ioi(
     n_templates: int | None = None,
     crossed: bool = False,
     prepend_bos: bool = True,
+    chat_template: bool = False,
     seed: int = 0,
 ) -> Counterparts:
     """Prompts such as "When Mary and John went to the store, John gave a drink to", with three corruptions.
@@ -54,6 +55,7 @@ def ioi(
         n_templates: templates, all of the half by default.
         crossed: every template with every name pair, instead of each pair once.
         prepend_bos: start every prompt with the BOS token.
+        chat_template: put the prompts, unfinished, into the user's turn of the model's chat template.
         seed: of the pairs, places and objects.
 
     Returns:
@@ -81,7 +83,7 @@ def ioi(
         "abc": ("new_1", "new_2", "new_3"),
     }
     texts = {version: [_text(templates, row, *who) for row in rows] for version, who in versions.items()}
-    tokens, mask = encode(model, texts, prepend_bos)
+    tokens, mask = encode(model, texts, encoder(model, prepend_bos, chat_template))
     ids = {who: torch.tensor([_single(model, name) for name in table[who]]) for who in ("io", "s")}
     (io,), (s1, s2) = (_columns(tokens["clean"], mask, ids["io"], 1), _columns(tokens["clean"], mask, ids["s"], 2))
     left_out = ", ".join(names.dropped) or "none"

@@ -108,3 +108,14 @@ def test_texts_of_unequal_length_are_refused():
 
     with pytest.raises(HookbookError, match="tokens and not .* as its counterpart"):
         capitals(Greedy())
+
+
+def test_in_a_chat_the_roles_move_and_nothing_else():
+    model = WordModel()
+    with pytest.raises(HookbookError, match="no chat template"):
+        capitals(model, chat_template=True)
+    model.tokenizer.chat_template = "there is one"
+    plain, chat = capitals(model, prepend_bos=False), capitals(model, chat_template=True)
+    assert chat.table.equals(plain.table) and torch.equal(chat.correct, plain.correct)
+    assert all(torch.equal(chat.roles[role], plain.roles[role] + 7) for role in plain.roles)
+    assert torch.equal(chat.tokens["clean"][:, 8:], plain.tokens["clean"][:, 1:])

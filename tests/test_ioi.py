@@ -101,3 +101,14 @@ def test_a_name_that_stands_elsewhere_too_is_noticed(monkeypatch):
     monkeypatch.setattr("helpers.ioi.read_json", lambda name: sets)
     with pytest.raises(HookbookError, match="joins names"):
         ioi(WordModel(), n_pairs=2, crossed=True)
+
+
+def test_in_a_chat_the_roles_move_and_nothing_else():
+    model = WordModel()
+    with pytest.raises(HookbookError, match="no chat template"):
+        ioi(model, chat_template=True)
+    model.tokenizer.chat_template = "there is one"
+    plain, chat = ioi(model, prepend_bos=False), ioi(model, chat_template=True)
+    assert chat.table.equals(plain.table) and torch.equal(chat.correct, plain.correct)
+    assert all(torch.equal(chat.roles[role], plain.roles[role] + 7) for role in plain.roles)
+    assert torch.equal(chat.tokens["clean"][:, 8:], plain.tokens["clean"][:, 1:])
