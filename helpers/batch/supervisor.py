@@ -184,6 +184,8 @@ class Supervisor:
         if member.plan is not None:
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             failure = f"the worker that executed it died ({how})"
+            if self._killed_at:
+                failure = f"it did not end within {_KILL_S} s of the second interrupt and was killed"
             if member.folder is not None:
                 self._correct(member.folder, failure)
             self._settle(Ending(member.plan, "killed", member.folder, failure), again=True)
