@@ -452,6 +452,59 @@ def test_the_runners_time_limit_holds(jupyter, tmp_path):
 
 # life and death
 
+ENDS = """
+import atexit, sys, threading, time
+sys.path.insert(0, ".")
+import own
+note = open("note", "w")
+note.write("of the notebook")
+raw = open("raw", "wb")
+raw.write(b"bytes")
+atexit.register(lambda: open("handler", "w").write("ran"))
+atexit.register(print, "to the log", file=sys.__stderr__)
+threading.Thread(target=lambda: time.sleep(.2) or open("thread", "w").write("awaited")).start()
+class Last:
+    def __del__(self, open=open):
+        open("finaliser", "w").write("ran")
+last = Last()
+last.itself = last
+"""
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_fork_that_is_told_to_end_ends_what_the_notebook_began_as_a_cold_kernel_does(kernel, tmp_path, cold):
+    (tmp_path / "own.py").write_text("file = open('module', 'w')\nfile.write('of a module')\n")
+    with open(tmp_path / "log", "wb") as log:
+        one = kernel(*([None] if cold else []), cwd=str(tmp_path), stdout=log, stderr=log)
+        one.run(ENDS)
+        process = one.process
+        one.end()
+    found = {file.name: file.read_text() for file in tmp_path.iterdir() if file.is_file() and file.suffix != ".py"}
+    assert process.poll() == 0
+    assert found == {
+        "note": "of the notebook",
+        "raw": "bytes",
+        "module": "of a module",
+        "handler": "ran",
+        "thread": "awaited",
+        "finaliser": "ran",
+        "log": "to the log\n",
+    }
+
+
+def test_the_end_of_a_fork_takes_no_module_of_the_warm_process_down(kernel):
+    """It would write into their pages and so hold a copy of most of what the warm process has imported."""
+    one = kernel()
+    process = psutil.Process(one.process.pid)
+    sizes = [process.memory_full_info().uss]
+    one.client.shutdown()
+    while alive(process.pid):
+        try:
+            sizes.append(process.memory_full_info().uss)
+        except psutil.Error:
+            break
+    assert max(sizes) - sizes[0] < 60 * 2**20
+
 
 def test_interrupt_and_restart(kernel, warm, tmp_path):
     one = kernel(cwd=str(tmp_path))

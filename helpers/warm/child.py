@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
+from helpers.warm.leaving import leave
 from helpers.warm.threads import Threads
 
 _PR_SET_PDEATHSIG = 1
@@ -83,8 +85,8 @@ def settle(job: Job, threads: Threads) -> None:
     threads.set(job.environment)
 
 
-def run_kernel(job: Job) -> None:
-    """Be an IPython kernel until it is told to end; then the interpreter ends as it does after a cold kernel."""
+def run_kernel(job: Job) -> NoReturn:
+    """Be an IPython kernel until it is told to end; see `leave` for how it does."""
     import ipykernel_launcher
     import ipywidgets
     import matplotlib
@@ -100,6 +102,7 @@ def run_kernel(job: Job) -> None:
     app.initialize(arguments)
     ipywidgets._handle_ipython()  # does at import what needs a kernel, and there was none
     app.start()
+    leave()
 
 
 def _take_descriptors(job: Job) -> None:
