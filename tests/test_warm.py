@@ -503,7 +503,7 @@ def test_the_end_of_a_fork_takes_no_module_of_the_warm_process_down(kernel):
             sizes.append(process.memory_full_info().uss)
         except psutil.Error:
             break
-    assert max(sizes) - sizes[0] < 60 * 2**20
+    assert max(sizes) - sizes[0] < 20 * 2**20
 
 
 def test_interrupt_and_restart(kernel, warm, tmp_path):

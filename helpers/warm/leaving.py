@@ -10,9 +10,16 @@ import io
 import os
 import sys
 import threading
+import weakref
 from typing import NoReturn
 
 _WRITERS = (io.TextIOWrapper, (io.BufferedWriter, io.BufferedRandom))  # text goes into the bytes below it
+
+
+def disown_finalisers() -> None:
+    """Before the forks: what belongs to the warm process now, such as a temporary folder, is not theirs to finalise."""
+    for finaliser in list(weakref.finalize._registry):
+        finaliser.atexit = False
 
 
 def leave() -> NoReturn:

@@ -36,6 +36,7 @@ from typing import Any  # noqa: E402
 from helpers.warm import child, folders  # noqa: E402
 from helpers.warm.channel import Channel  # noqa: E402
 from helpers.warm.identity import APART, fixed, identity  # noqa: E402
+from helpers.warm.leaving import disown_finalisers  # noqa: E402
 from helpers.warm.threads import Threads, answer, ask_a_cold_process  # noqa: E402
 
 _LIBRARIES = (
@@ -280,6 +281,7 @@ def main(address: str) -> None:
     import_libraries()
     problem = hold(models)
     threads = Threads(answer(cold))
+    disown_finalisers()
     gc.collect()
     gc.freeze()  # a collection in a fork would write into every page that holds objects
     hello = {"pid": os.getpid(), "identity": before, "fixed": fixed(OWNERS), "obstacle": obstacle(before)}
