@@ -18,8 +18,9 @@ from jupyter_client.kernelspec import KernelSpec
 from nbformat import NotebookNode
 
 from helpers.batch.outcome import Outcome, judge
+from helpers.batch.prompt import PromptManager
 from helpers.warm.client import ADDRESS, Forked
-from helpers.warm.provisioner import WarmManager, WarmProvisioner
+from helpers.warm.provisioner import WarmProvisioner
 
 _GRACE_S = 5  # between the interrupt and the kill
 _SAMPLE_S = 0.5
@@ -137,7 +138,7 @@ def _work(state: _State, parameters: dict, manager: type, on_cell: Callable) -> 
 def _manager_class(state: _State, folder: Path, environment: dict[str, str], log: Any, warm: str | None) -> type:
     """A kernel manager for one run: this interpreter, own environment; it hands out its process."""
 
-    class Manager(WarmManager):
+    class Manager(PromptManager):
         address = warm
 
         def __init__(self, **options: Any):

@@ -47,10 +47,7 @@ class Notebook:
             HookbookError: it cannot be found or read, or its parameters cell is wrong.
         """
         slug, path = locate(slug_or_path)
-        from helpers import datasets  # here: pandas takes a second to import, and a wrong slug must not wait for it
-
-        code = "\n".join(cell.source for cell in notebooks.code_cells(notebooks.read(path)))
-        fetched = [name for name in datasets.FETCHED if f"{name}(" in code]
+        fetched = _fetched([cell.source for cell in notebooks.code_cells(notebooks.read(path))])
         return cls(slug, path, notebooks.parameters(path), notebooks.unread_parameters(path), shared(path), fetched)
 
     def values(self, given: dict[str, Any], preset: str = "quick") -> tuple[dict[str, Any], dict[str, Any]]:
@@ -76,14 +73,23 @@ class Notebook:
         Raises:
             HookbookError: they are not, and cannot be had.
         """
-        from helpers import datasets
-
         for name in self.fetched:
+            from helpers import datasets  # see `_fetched`
+
             with console.status(f"{self.slug}: looking for {name}"):
                 datasets.FETCHED[name]()
         if self.shared.model:
             with console.status(f"{self.slug}: looking for {values['model_name']}"):
                 models.fetch(values["model_name"], values.get("revision"))
+
+
+def _fetched(code: list[str]) -> list[str]:
+    """The data sets that have to be fetched and that these cells call for."""
+    if not any("datasets" in source for source in code):
+        return []
+    from helpers import datasets  # here: it imports pandas, a second and 60 MB for as long as a sweep lasts
+
+    return [name for name in datasets.FETCHED if any(f"{name}(" in source for source in code)]
 
 
 def planned(slug_or_path: str | Path, given: dict[str, Any], preset: str, console: Console = _QUIET) -> Plan:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from helpers import notebooks
-from helpers.batch import folders, html, kernel, memory
+from helpers.batch import folders, kernel, memory
 from helpers.batch.disk import disk_error
 from helpers.batch.folders import RUNS, new_folder
 from helpers.batch.planned import Plan, planned
@@ -144,7 +144,7 @@ def _carry_out(
     notebooks.write(executed, notebook)
     if failure is not None:
         notebooks.write_text(folder / "traceback.txt", f"{failure}\n\n{failure.traceback}".rstrip() + "\n")
-    page = html.to_html(notebook) if pages or ended != "done" else None
+    page = _page(notebook) if pages or ended != "done" else None
     more = {
         "id": plan.fingerprint.id,
         "exit_code": EXIT_CODES[ended],
@@ -167,6 +167,12 @@ def _carry_out(
         failure=failure,
         by_system=by_system,
     )
+
+
+def _page(notebook: Path) -> Path:
+    from helpers.batch import html  # here: a sweep whose runs are all done needs none of what makes pages
+
+    return html.to_html(notebook)
 
 
 def _reporter(slug: str, nb: NotebookNode, notebook: Path, console: Console, status: Status) -> Any:
