@@ -56,8 +56,8 @@ def figure(n_axes: int = 1, *, height: float = 3.4, width: float = 7.2) -> tuple
     return fig, list(axes[0])
 
 
-def show(fig: Figure, alt: str) -> None:
-    """Display a figure as an image with alternative text, for readers who cannot see it.
+def picture(fig: Figure, alt: str) -> str:
+    """A figure as HTML: an image with alternative text, for readers who cannot see it.
 
     The picture keeps its own white ground, so that it reads the same on a dark page.
 
@@ -77,10 +77,22 @@ def show(fig: Figure, alt: str) -> None:
         fig.savefig(drawn, format="png", dpi=110)
     # 128 colours are plenty for a plot and a third of the size: notebooks stay small enough to open everywhere
     Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
-    picture = base64.b64encode(small.getvalue()).decode()
-    display(
-        HTML(f'<img alt="{html.escape(alt, quote=True)}" style="max-width:100%" src="data:image/png;base64,{picture}">')
-    )
+    source = base64.b64encode(small.getvalue()).decode()
+    escaped = html.escape(alt, quote=True)
+    return f'<img alt="{escaped}" style="max-width:100%" src="data:image/png;base64,{source}">'
+
+
+def show(fig: Figure, alt: str) -> None:
+    """Display a figure as `picture` makes it.
+
+    Args:
+        fig: The figure.
+        alt: What the axes are and what the figure shows, at least 40 characters.
+
+    Raises:
+        ValueError: If the text is too short to say that.
+    """
+    display(HTML(picture(fig, alt)))
 
 
 def curves(

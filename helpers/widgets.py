@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import ipywidgets
 import numpy as np
 from IPython.display import display
 
 from helpers import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def sentence_explorer(
@@ -46,3 +50,30 @@ def sentence_explorer(
     slider.observe(draw, "value")
     draw()
     display(ipywidgets.VBox([box, slider, strip]))
+
+
+def figure_slider(
+    draw: Callable[[float], tuple[Figure, str]], *, values: Sequence[float], start: float, label: str
+) -> None:
+    """A slider under which a figure is drawn anew; each picture is drawn once and then kept.
+
+    Args:
+        draw: One of the values -> a figure and its alternative text; called when the slider first stops there.
+        values: Where the slider can stop.
+        start: Where it stands at first.
+        label: What it turns.
+    """
+    slider = ipywidgets.SelectionSlider(
+        options=list(values), value=start, description=label, continuous_update=True, layout={"width": "60%"}
+    )
+    pictures: dict[float, str] = {}
+    shown = ipywidgets.HTML()
+
+    def redraw(_change: object = None) -> None:
+        if slider.value not in pictures:
+            pictures[slider.value] = plots.picture(*draw(slider.value))
+        shown.value = pictures[slider.value]
+
+    slider.observe(redraw, "value")
+    redraw()
+    display(ipywidgets.VBox([slider, shown]))
