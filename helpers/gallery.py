@@ -22,8 +22,8 @@ def gallery_markdown(catalogue: dict[str, Paper], root: Path = ROOT) -> str:
     Raises:
         HookbookError: a stored ledger cannot be read.
     """
-    standing = [paper for paper in _by_theme(catalogue) if paper.status == "stands"]
-    planned = Counter(paper.theme for paper in _by_theme(catalogue) if paper.status == "planned")
+    standing = [paper for paper in by_theme(catalogue) if paper.status == "stands"]
+    planned = Counter(paper.theme for paper in by_theme(catalogue) if paper.status == "planned")
     lines = []
     if standing:
         lines += ["| Notebook | Theme | Level | Claims | Verdicts |", "|---|---|---|---|---|"]
@@ -68,7 +68,8 @@ def _rendered(readme: Path) -> str:
     return _between(readme, text, covers.START, covers.END, covers.markdown(papers.paper(COVER)))
 
 
-def _by_theme(catalogue: dict[str, Paper]) -> list[Paper]:
+def by_theme(catalogue: dict[str, Paper]) -> list[Paper]:
+    """The papers in the order of the themes, and by slug within each."""
     return sorted(catalogue.values(), key=lambda paper: (THEMES.index(paper.theme), paper.slug))
 
 
@@ -77,7 +78,7 @@ def _row(paper: Paper, root: Path) -> str:
     place = _place(paper)
     # claims are stated before the notebook is written
     link = f"[{title}]({place.as_posix()})" if (root / place).exists() else title
-    verdicts = "<br>".join(_verdicts(paper, ledger) for ledger in _ledgers(paper, root)) or "no run stored"
+    verdicts = "<br>".join(_verdicts(paper, ledger) for ledger in ledgers(paper, root)) or "no run stored"
     minutes = f"{paper.teaching.minutes.read} min"
     return f"| {link} | {paper.theme} | {paper.teaching.difficulty}, {minutes} | {len(paper.claims)} | {verdicts} |"
 
@@ -86,7 +87,7 @@ def _place(paper: Paper) -> Path:
     return paper.notebook.relative_to(ROOT)
 
 
-def _ledgers(paper: Paper, root: Path) -> list[dict]:
+def ledgers(paper: Paper, root: Path) -> list[dict]:
     """The evidence of each model, else what the committed notebook shows, else nothing."""
     if kept := stored.of_paper(paper.slug, root / "data" / "claims"):
         return kept
@@ -95,16 +96,26 @@ def _ledgers(paper: Paper, root: Path) -> list[dict]:
     return [shown] if shown else []
 
 
-def _verdicts(paper: Paper, ledger: dict) -> str:
-    """`smollm2-135m: 3 hold here, 1 open (...)`; a replication only on a model of the paper's own class."""
+def counts(paper: Paper, ledger: dict) -> dict[str, int]:
+    """How many of the paper's claims have each verdict in a ledger; those with none are left out."""
     found = {claim["id"]: claim["verdict"] for claim in ledger["claims"]}
-    counts = Counter(found.get(claim.id, "not tested") for claim in paper.claims)
+    counted = Counter(found.get(claim.id, "not tested") for claim in paper.claims)
+    return {verdict: counted[verdict] for verdict in _ORDER if counted[verdict]}
+
+
+def worded(paper: Paper, ledger: dict) -> dict[str, str]:
+    """Those counts in words, `3 hold here`; a replication only on a model of the paper's own class."""
     own_class = ledger["model"].startswith(tuple(paper.model_class))
-    parts = [f"{count} {_words(verdict, count, own_class)}" for verdict in _ORDER if (count := counts[verdict])]
-    return f"{ledger['model']}: {', '.join(parts)} ({_source(ledger)})"
+    found = counts(paper, ledger)
+    return {verdict: f"{count} {_words(verdict, count, own_class)}" for verdict, count in found.items()}
 
 
-def _source(ledger: dict) -> str:
+def _verdicts(paper: Paper, ledger: dict) -> str:
+    """`smollm2-135m: 3 hold here, 1 open (...)`."""
+    return f"{ledger['model']}: {', '.join(worded(paper, ledger).values())} ({source(ledger)})"
+
+
+def source(ledger: dict) -> str:
     """`2026-11-30, 10 to 150 units, 6.2 min` of an evidence run; of crossed units the fewer are counted."""
     if "run" not in ledger:
         return "quick run"
