@@ -19,7 +19,7 @@ PACKAGES := $(shell grep -c '==' requirements.lock)
 # and when an install was cut short, which leaves .unfinished. A changed lock updates it. One without either mark is not ours.
 USABLE := $(shell test "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" && $(BIN)/python -c "" 2>/dev/null && echo yes)
 
-.PHONY: help setup run test lint refresh evidence bench lock clean anew
+.PHONY: help setup run test lint refresh evidence book bundle bench lock clean anew
 
 help: ## List the targets
 	@echo "make TARGET [PAPER=slug] [ARGS=\"...\"] [PYTHON=python3.12]"
@@ -45,6 +45,12 @@ refresh: .venv/.ready ## Rerun a notebook with its defaults and keep the outputs
 # PAPER has a default, which must not mean that only this one is run
 evidence: .venv/.ready ## Run the evidence presets that are behind and keep their ledgers (hours): make evidence PAPER="one two"
 	@$(BIN)/hookbook evidence $(if $(filter file,$(origin PAPER)),,$(PAPER))
+
+book: .venv/.ready ## Build the reading site into book/_build (a minute; it executes no notebook)
+	@$(BIN)/python -m book
+
+bundle: .venv/.ready ## Pack all that a classroom without a network needs into build/hookbook-bundle.tar
+	@$(BIN)/python tools/bundle.py $(ARGS)
 
 bench: .venv/.ready ## Measure beside the peers into benchmarks/results (an hour, idle machine): make bench BENCH=patching
 	@for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
@@ -79,5 +85,5 @@ lock: ## Pin the newest versions that pyproject.toml allows (torch moves only by
 	@rm -rf $(LOCKENV)
 
 clean: ## Remove .venv and everything else that make and the tests built; runs/ and the model cache stay
-	@rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv build book/_build *.egg-info .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "book.docstrings",
     "book.mathml",
     "book.extension",
 ]
@@ -35,7 +36,7 @@ nb_code_prompt_hide = "Code, {type}"
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
-suppress_warnings = ["mystnb.unknown_mime_type"]
+suppress_warnings = ["ref.python"]  # a class that two modules show has two places
 html_math_renderer = "mathml"
 
 # modules, from their docstrings
@@ -49,12 +50,12 @@ napoleon_numpy_docstring = False
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 
-# pydata-sphinx-theme: maintained by NumPy's and pandas' people, tested for accessibility, its fonts and scripts are its own
+# pydata-sphinx-theme: maintained by NumPy's and pandas' people, tested for accessibility, all it loads is its own
 html_theme = "pydata_sphinx_theme"
 html_title = "Hookbook"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
-html_js_files = [("code.js", {"defer": "defer"}), ("filters.js", {"defer": "defer"}), ("sorting.js", {"defer": "defer"})]
+html_js_files = [(name, {"defer": "defer"}) for name in ("code.js", "filters.js", "sorting.js")]
 html_copy_source = html_show_sourcelink = html_show_sphinx = False
 html_favicon = "static/hook.svg"
 html_theme_options = {
@@ -73,7 +74,8 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {name: [] for name in ("index", "gallery", "scoreboard", "untrained", "model", "glossary", "search", "genindex")}
+_ALONE = ("index", "gallery", "scoreboard", "untrained", "model", "glossary", "search", "genindex")
+html_sidebars = {name: [] for name in _ALONE}  # their lists are on the pages
 html_context = {"default_mode": "auto"}
 html_use_index = False
 html_domain_indices = False

@@ -30,7 +30,8 @@ class Module:
     @property
     def page(self) -> str:
         """Its page as Markdown; autodoc fills it."""
-        return f"# helpers.{self.name}\n\n```{{automodule}} helpers.{self.name}\n```\n"
+        # autodoc writes reStructuredText
+        return f"# helpers.{self.name}\n\n```{{eval-rst}}\n.. automodule:: helpers.{self.name}\n```\n"
 
 
 def modules(paths: Iterable[Path]) -> list[Module]:

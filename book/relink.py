@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from helpers import badges
 
-_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
-_CODE = re.compile(r"(^[ \t]*(`{3,}|~{3,}).*?^[ \t]*\2[ \t]*$|(?<!`)(`+)(?!`).+?(?<!`)\3(?!`))", re.MULTILINE | re.DOTALL)
+_CODE = r"^[ \t]*(?P<fence>`{3,}|~{3,}).*?^[ \t]*(?P=fence)[ \t]*$|(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"
+_LINK = r"(?<!!)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<target>[^()\s]+)\)"
+_CODE_OR_LINK = re.compile(f"{_CODE}|{_LINK}", re.MULTILINE | re.DOTALL)  # what looks like a link in code is none
 _ELSEWHERE = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
@@ -19,15 +20,11 @@ def relink(markdown: str, file: str, pages: Mapping[str, str]) -> str:
         file: its path from the root.
         pages: path from the root -> path of the page in the book's source, such as `docs/audit.md` -> `run/audit.md`.
     """
-    parts, end = [], 0
-    for code in _CODE.finditer(markdown):  # what looks like a link in code is none
-        parts += [_LINK.sub(lambda link: _link(link, file, pages), markdown[end : code.start()]), code[0]]
-        end = code.end()
-    return "".join([*parts, _LINK.sub(lambda link: _link(link, file, pages), markdown[end:])])
+    return _CODE_OR_LINK.sub(lambda found: _link(found, file, pages) if found["target"] else found[0], markdown)
 
 
 def _link(link: re.Match, file: str, pages: Mapping[str, str]) -> str:
-    text, target = link[1], link[2]
+    text, target = link["text"], link["target"]
     if _ELSEWHERE.match(target):
         return link[0]
     path, _, anchor = target.partition("#")

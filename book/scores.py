@@ -10,7 +10,8 @@ from helpers.papers import Claim
 
 _COLUMNS = (
     "paper", "theme", "venue", "tier", "claim", "kind", "statement", "statistic", "unit", "test", "model", "preset",
-    "value", "low", "high", "n", "control", "control_value", "paper_value", "ratio_to_paper", "verdict", "reason", "date",
+    "value", "low", "high", "n", "control", "control_value", "paper_value", "ratio_to_paper", "verdict", "reason",
+    "date",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from book import heads, notebook_page, reference, references, scores, strips, syllabus, teaching, untrained
+from book import curves, heads, notebook_page, reference, references, scores, strips, syllabus, teaching, untrained
 from book.relink import relink
 from book.shown import TIERS, Shown, shown
 from helpers import badges, gallery, notebooks, papers, tables
@@ -146,6 +146,7 @@ def _templates(book: Book) -> Environment:
         graph=teaching.graph,
         syllabus=syllabus.weeks,
         heads=heads.met,
+        curves=curves.curves,
         oddities=_oddities(book.root),
         tiers=TIERS,
         source=gallery.source,

@@ -1,17 +1,17 @@
 """A course of some weeks from what stands: easy notebooks first, every theme before a second one of the same."""
 
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass
 
 from book.shown import Shown
 from book.teaching import LEVELS, ordered
 
 _STEPS = (  # what a class can do with one notebook, when there are more weeks than notebooks
-    ("Read", "Read the notebook before class; in class, agree in words on what each claim would look like if it were false."),
+    ("Read", "Read the notebook before class; in class, say of each claim what one would see if it were false."),
     ("Rerun", "Run it with the defaults, then change one parameter each, and compare whose verdicts move."),
     ("Exercises", "Do the exercises; the last one asks how the result could be fake. Discuss the questions below it."),
     ("Doubt", "Sweep over seeds and layers, and audit: which claims does a network pass that has learned nothing?"),
-    ("Extend", "Run the evidence preset on a second model and compare the verdicts; state one new claim with its test first."),
+    ("Extend", "Run the evidence preset on a second model and compare verdicts; state one new claim, its test first."),
     ("Write", "Each group writes half a page: what was shown, on what units, and what was not claimed."),
 )  # fmt: skip
 
@@ -56,13 +56,16 @@ def _chosen(rows: list[Shown], count: int) -> list[Shown]:
     levels = [[one for one in rows if one.paper.teaching.difficulty == level] for level in LEVELS]
     shares = [round(count * len(level) / len(rows)) for level in levels]
     shares[max(range(3), key=lambda i: shares[i])] += count - sum(shares)
-    return [one for level, share in zip(levels, shares, strict=True) for one in _in_turn(level)[:share]]
+    used: Counter[str] = Counter()
+    return [one for level, share in zip(levels, shares, strict=True) for one in _in_turn(level, share, used)]
 
 
-def _in_turn(rows: list[Shown]) -> list[Shown]:
-    """One of each theme, then a second of each, and so on."""
-    by_theme: dict[str, list[Shown]] = defaultdict(list)
-    for one in rows:
-        by_theme[one.paper.theme].append(one)
-    rounds = max(map(len, by_theme.values()), default=0)
-    return [group[turn] for turn in range(rounds) for group in by_theme.values() if turn < len(group)]
+def _in_turn(rows: list[Shown], share: int, used: Counter[str]) -> list[Shown]:
+    """So many of a level, each of the theme that was used least so far."""
+    left, chosen = list(rows), []
+    while left and len(chosen) < share:
+        one = min(left, key=lambda one: used[one.paper.theme])
+        used[one.paper.theme] += 1
+        left.remove(one)
+        chosen.append(one)
+    return chosen

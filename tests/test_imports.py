@@ -18,8 +18,9 @@ NOTEBOOKS = sorted(ROOT.glob("notebooks/*/*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NEEDED = [Requirement(text) for text in PROJECT["dependencies"]]
 DEV = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
+BOOK = [Requirement(text) for text in PROJECT["optional-dependencies"]["book"]]
 DISTRIBUTIONS = packages_distributions()
-OWN = {"helpers", *(path.stem for path in ROOT.glob("tests/**/*.py"))}
+OWN = {"helpers", "book", *(path.stem for path in ROOT.glob("tests/**/*.py"))}
 
 
 def _undeclared(imported: set[str], declared: list[Requirement]) -> set[str]:
@@ -59,7 +60,8 @@ def test_notebook_imports_are_declared(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "declared"), [("helpers", NEEDED), ("tests", NEEDED + DEV), ("tools", NEEDED + DEV)]
+    ("folder", "declared"),
+    [("helpers", NEEDED), ("book", NEEDED + BOOK), ("tests", NEEDED + DEV), ("tools", NEEDED + DEV)],
 )
 def test_code_imports_are_declared(folder: str, declared: list[Requirement]) -> None:
     undeclared = {

@@ -19,7 +19,8 @@ from helpers.papers import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
-REQUIREMENTS = [Requirement(text) for text in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
+EXTRAS = PROJECT["optional-dependencies"]
+REQUIREMENTS = [Requirement(text) for text in PROJECT["dependencies"] + EXTRAS["book"] + EXTRAS["dev"]]
 LOCK_LINES = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
 PIN_LINES = [line for line in LOCK_LINES if not line.startswith("#")]
 PINS = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in PIN_LINES)}

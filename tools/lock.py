@@ -1,6 +1,6 @@
 """Write requirements.lock: `make lock` runs this with the Python of a fresh, empty environment.
 
-The environment receives what pyproject.toml names, with the dev extra and without Hookbook itself, and its
+The environment receives what pyproject.toml names, with its extras and without Hookbook itself, and its
 `pip freeze` becomes the lock. Three things make that lock fit other machines: torch is pinned without the suffix of its
 CPU build, what only some platforms install is left to pip, and releases too new for the oldest Python are passed over.
 """
@@ -39,7 +39,10 @@ def too_new(oldest_python: str) -> list[str]:
 def main(torch: str) -> None:
     """Install everything, torch first at version `torch`, and write the lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
     oldest = re.search(r">=\s*([\d.]+)", project["requires-python"])[1]
 
     pip("install", "--quiet", f"torch=={torch}")  # first, so that no other package chooses its version
