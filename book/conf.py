@@ -40,17 +40,19 @@ suppress_warnings = ["ref.python"]  # a class that two modules show has two plac
 html_math_renderer = "mathml"
 
 # modules, from their docstrings
-autodoc_default_options = {"members": True, "member-order": "bysource", "show-inheritance": False}
+autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 88
 python_display_short_literal_types = True
 napoleon_numpy_docstring = False
+napoleon_attr_annotations = False  # a shape such as "*site unit" would be read as emphasis
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 
 # pydata-sphinx-theme: maintained by NumPy's and pandas' people, tested for accessibility, all it loads is its own
+_WIDE = ("index", "gallery", "scoreboard", "teach/index")  # pages that need the room
 html_theme = "pydata_sphinx_theme"
 html_title = "Hookbook"
 html_static_path = ["static"]
@@ -66,7 +68,7 @@ html_theme_options = {
     "header_links_before_dropdown": 7,
     "show_nav_level": 2,
     "show_toc_level": 1,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], **{name: [] for name in _WIDE}},
     "article_header_start": [],
     "footer_start": ["copyright"],
     "footer_end": [],

@@ -6,7 +6,7 @@ from html import escape
 from helpers.tables import number
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 220, 46, 34, 12
-_LOOKS = ("first", "second")
+_LOOKS = ("solid", "dashed")
 
 
 def curves(series: Mapping[str, Sequence[float]], x_label: str, alt: str, low: float = 0.0) -> str:

@@ -6,6 +6,8 @@ from sphinx.application import Sphinx
 
 _CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _EMPHASIS = re.compile(r"(?<![\w*])\*[^\s*](?:[^*\n]*[^\s*])?\*(?![\w*])")
+# what numpy's ArrayLike becomes when it is evaluated
+_ARRAY_LIKE = re.compile(r"~?[\w.]*_Buffer \| .*?_NestedSequence\[complex \| bytes \| str\]")
 _MARKS = re.compile(r"([*|]|(?<=\w)_(?!\w))")
 
 
@@ -51,10 +53,16 @@ def _table(lines: list[str]) -> list[str]:
 
 
 def _process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    lines[:] = as_rest(lines)
+    # napoleon takes what stands before a colon in the first line of a property for its type
+    lines[:] = ["", *as_rest(lines)] if what in ("attribute", "data", "property") else as_rest(lines)
+
+
+def _sign(app: Sphinx, what: str, name: str, obj: object, options: object, *signature: str | None) -> tuple:
+    return tuple(_ARRAY_LIKE.sub("ArrayLike", part) if part else part for part in signature)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Come before napoleon, which reads the sections of a docstring."""
     app.connect("autodoc-process-docstring", _process, priority=400)
+    app.connect("autodoc-process-signature", _sign)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

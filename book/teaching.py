@@ -39,7 +39,9 @@ def graph(papers: list[Shown]) -> str:
         nodes.append(f'<text class="concept" x="{_LEFT - 12}" y="{y + 4:g}" text-anchor="end">{escape(concept)}</text>')
         nodes.append(f'<circle class="need" cx="{_LEFT}" cy="{y:g}" r="4"/>')
     nodes += [_notebook(one, y) for one, y in zip(rows, right, strict=True)]
-    said = f"{len(concepts)} prerequisites on the left lead to {len(rows)} notebooks on the right, as in the table."
+    said = (
+        f"{len(concepts)} prerequisites on the left lead to {len(rows)} notebooks on the right, listed below as well."
+    )
     return (
         f'<svg class="graph" viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{said}">'
         f"{''.join(edges)}{''.join(nodes)}</svg>"

@@ -5,13 +5,14 @@ from typing import Any
 
 from book.shown import Shown
 from book.strips import Scale
+from helpers.audit import summary
 
 NAMES = {
     "trained": "trained",
     "random": "untrained",
+    "shuffled": "shuffled",
     "random-x3": "untrained, blocks × 3",
-    "shuffled": "weights shuffled",
-    "fresh-blocks": "blocks untrained",
+    "fresh-blocks": "only blocks untrained",
 }
 
 
@@ -31,7 +32,15 @@ class Audited:
     @property
     def passing(self) -> list[str]:
         """The nulls on which it holds too."""
-        return [null["null"] for null in self.claim["nulls"] if null["outcome"] == "passed"]
+        return summary.passing(self.claim)
+
+    @property
+    def nulls(self) -> list[dict[str, Any]]:
+        """What was found on each null, in the order of the names."""
+        order = list(NAMES)
+        known = [null for null in self.claim["nulls"] if null["null"] in order]
+        others = [null for null in self.claim["nulls"] if null["null"] not in order]
+        return [*sorted(known, key=lambda null: order.index(null["null"])), *others]
 
     @property
     def dots(self) -> list[float]:

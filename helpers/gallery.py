@@ -4,10 +4,12 @@ from collections import Counter
 from pathlib import Path
 
 from helpers import covers, notebooks, papers, stored
+from helpers.audit import summary
 from helpers.errors import HookbookError
 from helpers.papers import ROOT, THEMES, Paper
 
 START, END = "<!-- gallery:start -->", "<!-- gallery:end -->"
+UNTRAINED_START, UNTRAINED_END = "<!-- untrained:start -->", "<!-- untrained:end -->"
 COVER = "sentiment-direction"  # whose figure opens the README
 _ORDER = ("holds", "fails", "open", "checked", "not tested", "out of scope")
 
@@ -33,6 +35,34 @@ def gallery_markdown(catalogue: dict[str, Paper], root: Path = ROOT) -> str:
         themes = ", ".join(f"{theme} {planned[theme]}" for theme in planned)
         lines += [*([""] if lines else []), f"Planned: {count} more paper{'s' * (count != 1)} ({themes})."]
     return "\n".join(lines) + "\n"
+
+
+def untrained_markdown(records: list[dict], root: Path = ROOT) -> str:
+    """Which claims a network that has learned nothing passes too, as Markdown whose links start at `root`.
+
+    Args:
+        records: of the audits, as `helpers.audit.summary.records` gives them.
+        root: where data/audit lies.
+    """
+    tried = [(record, claim) for record in records for claim in record["claims"] if claim["nulls"]]
+    if not tried:
+        return (
+            "**Claims that an untrained network also passes:** no audit is kept yet ([docs/audit.md](docs/audit.md)).\n"
+        )
+    passed = [f"{record['paper']} {claim['id']}" for record, claim in tried if summary.passing(claim)]
+    found = f"{len(passed)} of the {len(tried)} audited so far ({', '.join(passed)})" if passed else ""
+    found = found or f"none of the {len(tried)} audited so far"
+    folders = [
+        (record, Path("data/audit") / record["model"].replace("/", "--").replace(":", "--")) for record in records
+    ]
+    shown = [
+        f"[{record['paper']}]({(folder / figure['file']).as_posix()})"
+        for record, folder in folders
+        if (figure := record.get("figures", {}).get("nulls")) and (root / folder / figure["file"]).exists()
+    ]
+    beside = f" Their values beside the trained model's: {', '.join(shown)}." if shown else ""
+    tried_how = "[how they were tried](docs/audit.md)"
+    return f"**Claims that an untrained network also passes:** {found}; {tried_how}.{beside}\n"
 
 
 def is_current(readme: Path = ROOT / "README.md") -> bool:
@@ -65,6 +95,8 @@ def _picture(readme: Path) -> tuple[Path, bytes]:
 
 def _rendered(readme: Path) -> str:
     text = _between(readme, _text(readme), START, END, gallery_markdown(papers.catalogue()))
+    untrained = untrained_markdown(summary.records())
+    text = _between(readme, text, UNTRAINED_START, UNTRAINED_END, untrained)
     return _between(readme, text, covers.START, covers.END, covers.markdown(papers.paper(COVER)))
 
 

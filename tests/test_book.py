@@ -11,7 +11,7 @@ import book_site
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from book import docstrings, notebook_page, references, relink, strips, syllabus, teaching, untrained
+from book import docstrings, heads, notebook_page, references, relink, strips, syllabus, teaching, untrained
 from book import site as checks
 from book.shown import Shown, shown
 from book.stage import Book, write
@@ -280,6 +280,24 @@ def test_a_notebooks_cells_become_a_page():
     assert tags["1 + 1"] == ["hide-input"] and tags["seed: int = 0"] == ["parameters"]
     assert any("sliders" in source for source in sources)
     assert notebook_page.sections(nb) == {"C1a": "c1a-1"}
+
+
+def test_heads_are_gathered_from_what_the_notebooks_say(tmp_path):
+    says = "Of all heads L3H1 and L2H10 matter. L3H1 alone, little. A sentence with L4 and H5 names none."
+    said = new_output("display_data", {"text/markdown": says})
+
+    def add(nb):
+        nb.cells.insert(1, new_code_cell("1", id="c9-1", outputs=[said]))
+
+    book = committed(tmp_path / "root", add)
+    found = {
+        tuple(one.names): [(cell, text) for _, cell, text in one.places]
+        for one in heads.met(book.papers, "smollm2-135m")
+    }
+    assert found["L2H10",] == [("c9-1", "Of all heads L3H1 and L2H10 matter.")]
+    assert [text for _, text in found["L3H1",]] == ["Of all heads L3H1 and L2H10 matter.", "L3H1 alone, little."]
+    assert len({name for names in found for name in names}) == sum(map(len, found)), "each once"
+    assert heads.met(book.papers, "gpt2") == []
 
 
 def test_strips_stay_inside_and_tell_their_numbers():

@@ -12,7 +12,8 @@ from helpers.errors import HookbookError
 from helpers.papers import Paper
 
 COVER = "<!-- cover:start -->\n<!-- cover:end -->"
-README = f"# Title\n\n{COVER}\n\nBefore.\n\n<!-- gallery:start -->\n<!-- gallery:end -->\n\nAfter.\n"
+UNTRAINED = "<!-- untrained:start -->\n<!-- untrained:end -->"
+README = f"# Title\n\n{COVER}\n\n{UNTRAINED}\n\nBefore.\n\n<!-- gallery:start -->\n<!-- gallery:end -->\n\nAfter.\n"
 
 
 def entry(slug, of=STANDS, **fields):
@@ -166,6 +167,24 @@ def test_the_gallery_is_stale_when_the_catalogue_has_changed(tmp_path, monkeypat
     changed = {**papers.catalogue(), "a": entry("a", PLANNED)}
     monkeypatch.setattr(papers, "catalogue", lambda *_: changed)
     assert not gallery.is_current(readme)
+
+
+def record(slug="some-paper", **outcomes):
+    claims = [{"id": c, "nulls": [{"null": "random", "outcome": o}] if o else []} for c, o in outcomes.items()]
+    figures = {"nulls": {"file": f"{slug}-nulls.png", "alt": "x"}}
+    return {"paper": slug, "model": "org/m", "claims": claims, "figures": figures}
+
+
+def test_it_names_the_claims_that_an_untrained_network_passes(tmp_path):
+    assert "no audit is kept yet" in gallery.untrained_markdown([], tmp_path)
+    one, other = record(C1="failed", C2="passed", C3=None), record("other", C1="undefined")
+    text = gallery.untrained_markdown([one, other], tmp_path)
+    assert "1 of the 3 audited so far (some-paper C2)" in text and ".png" not in text
+    folder = tmp_path / "data" / "audit" / "org--m"
+    folder.mkdir(parents=True)
+    (folder / "other-nulls.png").write_bytes(b"x")
+    text = gallery.untrained_markdown([other], tmp_path)
+    assert "none of the 1 audited so far" in text and "[other](data/audit/org--m/other-nulls.png)" in text
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def main() -> None:
         "sha256": models.model_sha256(MODEL),
         "texts": len(tokens),
         "tokens": TOKENS,
-        "versions": {name: version(name) for name in ("torch", "transformers", "transformer-lens")},
+        "versions": {name: version(name).split("+")[0] for name in ("torch", "transformers", "transformer-lens")},
         "attention_to_first": rounded(with_bos["attention"].mean(1)),
         "attention_to_first_without_bos": rounded(without["attention"].mean(1)),
         "heads": with_bos["attention"].numel(),

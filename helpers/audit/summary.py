@@ -28,6 +28,11 @@ def records(folder: Path = FOLDER) -> list[dict[str, Any]]:
     return found
 
 
+def passing(claim: dict[str, Any]) -> list[str]:
+    """The nulls that a claim of a record holds on too."""
+    return [null["null"] for null in claim["nulls"] if null["outcome"] == "passed"]
+
+
 def summary(audits: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Counts over claims and two rates.
 
