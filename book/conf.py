@@ -31,8 +31,7 @@ nb_execution_mode = "off"
 nb_ipywidgets_js: dict = {}
 nb_render_markdown_format = "myst"
 nb_merge_streams = True
-nb_code_prompt_show = "Code, {type}"
-nb_code_prompt_hide = "Code, {type}"
+nb_code_prompt_show = nb_code_prompt_hide = "Code"
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
@@ -44,7 +43,6 @@ autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-python_maximum_signature_line_length = 88
 python_display_short_literal_types = True
 napoleon_numpy_docstring = False
 napoleon_attr_annotations = False  # a shape such as "*site unit" would be read as emphasis
@@ -57,7 +55,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "Hookbook"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
-html_js_files = [(name, {"defer": "defer"}) for name in ("code.js", "filters.js", "sorting.js")]
+html_js_files = [(name, {"defer": "defer"}) for name in ("code.js", "filters.js", "sorting.js", "scrolling.js")]
 html_copy_source = html_show_sourcelink = html_show_sphinx = False
 html_favicon = "static/hook.svg"
 html_theme_options = {

@@ -105,6 +105,13 @@ def test_a_paper_page_has_all_its_parts(site, one):
     assert "above-input" in html and "code-switch" in html
     assert "<summary>Solution</summary>" in html or "above-code" in html or "hide-cell" in html
     assert "application/vnd.hookbook" not in html and "$$" not in text
+    assert html.count('class="runbox docutils container"') == 1 and "copybutton.js" in html
+
+
+def test_no_markup_is_left_in_the_text(site):
+    for path in checks.pages(site):
+        left = re.findall(r"`{3}|:::|\{%|\{raw\}", text_of(path.path))
+        assert not left, f"{path.path.relative_to(site)}: {left[:3]}"
 
 
 def test_the_page_on_untrained_networks_names_every_audited_claim(site):

@@ -9,7 +9,7 @@ if (form) {
   const matches = (card) => fields.every((field) => {
     const wanted = field.value.trim().toLowerCase();
     if (!wanted) return true;
-    if (field.name === "q") return wanted.split(/\s+/).every((word) => card.dataset.words.includes(word));
+    if (field.name === "text") return wanted.split(/\s+/).every((word) => card.dataset.words.includes(word));
     return (card.dataset[field.name] || "").toLowerCase().split("|").includes(wanted);
   });
 
