@@ -26,7 +26,7 @@ def met(papers: list[Shown], model: str) -> list[Met]:
     """What was met on a model, by layer, from what the committed notebooks say in their outputs."""
     found: dict[str, list[Place]] = defaultdict(list)
     for one in papers:
-        if one.quick and one.quick["model"] == model:
+        if one.model == model:
             for cell, sentence in _sentences(one):
                 for name in dict.fromkeys(match[0] for match in _HEAD.finditer(sentence)):
                     found[name].append((one, cell, sentence))

@@ -46,12 +46,16 @@ class Shown:
         """The ledger that the notebook shows."""
         return notebooks.ledger(self.root / self.place) if self.stands else None
 
+    @property
+    def model(self) -> str | None:
+        """The model of the quick run."""
+        return self.quick["model"] if self.quick else None
+
     @cached_property
     def evidence(self) -> list[dict[str, Any]]:
         """The ledgers of the evidence runs, that of the notebook's own model first."""
-        own = self.quick["model"] if self.quick else None
         kept = stored.of_paper(self.slug, self.root / "data" / "claims") if self.stands else []
-        return sorted(kept, key=lambda ledger: ledger["model"] != own)
+        return sorted(kept, key=lambda ledger: ledger["model"] != self.model)
 
     @cached_property
     def decisive(self) -> dict[str, Any] | None:
