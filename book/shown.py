@@ -8,7 +8,6 @@ from typing import Any
 
 from helpers import covers, gallery, notebooks, stored
 from helpers.covers import Cover
-from helpers.errors import HookbookError
 from helpers.papers import ROOT, Paper
 
 TIERS = {
@@ -64,11 +63,8 @@ class Shown:
 
     @cached_property
     def cover(self) -> Cover | None:
-        """Its own figure, if a cell is tagged for it."""
-        try:
-            return covers.cover(self.root / self.place)
-        except HookbookError:
-            return None
+        """Its own figure."""
+        return covers.figure(self.root / self.place) if self.stands else None
 
     @property
     def verdicts(self) -> dict[str, str]:

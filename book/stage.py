@@ -75,7 +75,7 @@ class Book:
     @cached_property
     def cover(self) -> Shown | None:
         """The paper whose figure opens the book."""
-        with_cover = {one.slug: one for one in self.standing if one.cover}
+        with_cover = {one.slug: one for one in self.standing if one.cover and one.cover.sentence}
         return with_cover.get(gallery.COVER) or next(iter(with_cover.values()), None)
 
 

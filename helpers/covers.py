@@ -48,6 +48,23 @@ def cover(path: Path) -> Cover:
     return Cover(base64.b64decode(found[0][2]), html.unescape(found[0][1]), " ".join(said[0].split()), verdict)
 
 
+def figure(path: Path) -> Cover | None:
+    """The cover for a card: that of the tagged cell, else the notebook's first picture; None while it has no picture.
+
+    Sentence and verdict are empty where the notebook has no whole cover.
+    """
+    try:
+        return cover(path)
+    except HookbookError:
+        pass
+    cells = sorted(notebooks.read(path).cells, key=lambda cell: not notebooks.has_tag(cell, "cover"))  # tagged first
+    for cell in cells:
+        for output in cell.get("outputs", []):
+            if found := _IMAGE.search(notebooks.text_of(output.get("data", {}).get("text/html", ""))):
+                return Cover(base64.b64decode(found[2]), html.unescape(found[1]), "", "")
+    return None
+
+
 def picture_path(paper: Paper) -> Path:
     """Where the cover of a paper's notebook is kept, relative to the root."""
     return COVERS / f"{paper.slug}.png"

@@ -1,5 +1,6 @@
 """The README's gallery: what it shows, from where, and that only its own part of the README changes."""
 
+import base64
 import json
 import re
 
@@ -158,6 +159,23 @@ def test_a_notebook_without_a_cover_is_told_what_it_lacks(tmp_path):
     notebooks.write(new_notebook(cells=[new_code_cell("1")]), path)
     with pytest.raises(HookbookError, match="tagged `cover`"):
         covers.cover(path)
+
+
+def test_a_card_takes_the_tagged_picture_or_the_first(tmp_path):
+    path, pictures = tmp_path / "some.ipynb", {}
+    for name in ("first", "tagged"):
+        data = base64.b64encode(name.encode()).decode()
+        pictures[name] = new_output(
+            "display_data", {"text/html": f'<img alt="A &amp; {name}" src="data:image/png;base64,{data}">'}
+        )
+    cells = [new_code_cell("1"), new_code_cell("2", outputs=[pictures["first"]])]
+    notebooks.write(new_notebook(cells=cells), path)
+    assert covers.figure(path) == covers.Cover(b"first", "A & first", "", "")
+    cells.append(new_code_cell("3", outputs=[pictures["tagged"]], metadata={"tags": ["cover"]}))
+    notebooks.write(new_notebook(cells=cells), path)
+    assert covers.figure(path) == covers.Cover(b"tagged", "A & tagged", "", "")
+    notebooks.write(new_notebook(cells=cells[:1]), path)
+    assert covers.figure(path) is None
 
 
 def test_the_gallery_is_stale_when_the_catalogue_has_changed(tmp_path, monkeypatch):
