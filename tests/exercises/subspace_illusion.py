@@ -24,7 +24,18 @@ def exercise_1():
     def unchanged(v, w):
         return v / v.norm()
 
-    return [without_length, there_and_back, silent_instead, in_the_stream, unchanged]
+    def neurons_without_weights_dropped(v, w):
+        part = v * (w.norm(dim=1) > 0)
+        return part / part.norm()
+
+    return [
+        without_length,
+        there_and_back,
+        silent_instead,
+        in_the_stream,
+        unchanged,
+        neurons_without_weights_dropped,
+    ]
 
 
 def exercise_2():
@@ -82,4 +93,16 @@ def exercise_3():
         v = difference - q @ (q.T @ difference) + torch.linalg.pinv(w).T @ u
         return v / v.norm()
 
-    return [only_silent, only_read, pushed_across, wrong_way, halves_not_scaled]
+    def not_silenced(difference, w, u):
+        read = torch.linalg.pinv(w).T @ u
+        v = difference / difference.norm() + read / read.norm()
+        return v / v.norm()
+
+    return [
+        only_silent,
+        only_read,
+        pushed_across,
+        wrong_way,
+        halves_not_scaled,
+        not_silenced,
+    ]
