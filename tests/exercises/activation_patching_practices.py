@@ -19,7 +19,10 @@ def exercise_1():
     def by_prompt(patched, corrupted, clean):
         return (patched - corrupted) / (clean - corrupted)
 
-    return [mean_of_shares, of_the_clean_run, without_sign, what_is_missing, by_prompt]
+    def gaps_without_sign(patched, corrupted, clean):
+        return (patched - corrupted).sum(-1) / (clean - corrupted).abs().sum(-1)
+
+    return [mean_of_shares, of_the_clean_run, without_sign, what_is_missing, by_prompt, gaps_without_sign]
 
 
 def exercise_2():
@@ -44,7 +47,17 @@ def exercise_2():
     def without_sign(a1, a2, b1, b2):
         return (r(a1, b2).abs() + r(a2, b1).abs()) / 2 / (r(a1, a2) * r(b1, b2)).sqrt()
 
-    return [same_half, no_ceiling, halves_pooled, no_root, not_centred, without_sign]
+    def ceiling_of_a(a1, a2, b1, b2):
+        return (r(a1, b2) + r(a2, b1)) / 2 / r(a1, a2)
+
+    def ceiling_of_b(a1, a2, b1, b2):
+        return (r(a1, b2) + r(a2, b1)) / 2 / r(b1, b2)
+
+    def mean_ceiling(a1, a2, b1, b2):
+        return (r(a1, b2) + r(a2, b1)) / (r(a1, a2) + r(b1, b2))
+
+    answers = [same_half, no_ceiling, halves_pooled, no_root, not_centred, without_sign]
+    return [*answers, ceiling_of_a, ceiling_of_b, mean_ceiling]
 
 
 def exercise_3():
