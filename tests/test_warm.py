@@ -492,6 +492,18 @@ def test_a_fork_that_is_told_to_end_ends_what_the_notebook_began_as_a_cold_kerne
     }
 
 
+def test_a_fork_begins_with_little_memory_of_its_own(kernel):
+    assert psutil.Process(kernel().process.pid).memory_full_info().uss < 45 * 2**20
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_debugger_passes_over_the_kernels_own_files_and_not_over_libraries(kernel, cold):
+    one = kernel(*([None] if cold else []))
+    files = one.run("print(*get_ipython().kernel._kernel_modules, sep='\\n')").splitlines()
+    assert any("/ipykernel/" in file for file in files) and not any("/torch/" in file for file in files)
+    assert one.run("import sys\nprint('torch' in sys.modules)") == f"{not cold}\n"
+
+
 def test_the_end_of_a_fork_takes_no_module_of_the_warm_process_down(kernel):
     """It would write into their pages and so hold a copy of most of what the warm process has imported."""
     one = kernel()

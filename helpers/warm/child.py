@@ -7,10 +7,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 from helpers.warm.leaving import leave
 from helpers.warm.threads import Threads
@@ -85,11 +86,32 @@ def settle(job: Job, threads: Threads) -> None:
     threads.set(job.environment)
 
 
-def run_kernel(job: Job) -> NoReturn:
-    """Be an IPython kernel until it is told to end; see `leave` for how it does."""
+class _Sys:
+    """What ipykernel takes for `sys` while a kernel begins: with the modules of a kernel that has run nothing yet.
+
+    ipykernel notes the files of all modules, for a debugger to pass over. Of all that a warm process has imported that
+    is 33 MB of shared pages written to and half of the time until the kernel is ready, and more than a cold kernel's
+    debugger passes over.
+    """
+
+    def __init__(self, modules: Mapping[str, ModuleType]):
+        self.modules = modules
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+
+def run_kernel(job: Job, modules: Mapping[str, ModuleType]) -> NoReturn:
+    """Be an IPython kernel until it is told to end; see `leave` for how it does.
+
+    Args:
+        job: what was asked for.
+        modules: what was imported when ipykernel was.
+    """
     import ipykernel_launcher
     import ipywidgets
     import matplotlib
+    from ipykernel import ipkernel
     from ipykernel.kernelapp import IPKernelApp
 
     arguments = list(job.arguments)
@@ -99,7 +121,9 @@ def run_kernel(job: Job) -> NoReturn:
     sys.orig_argv = [sys.executable, "-m", "ipykernel_launcher", *arguments]
     matplotlib.rcParams["backend"] = os.environ.get("MPLBACKEND") or _INLINE
     app = IPKernelApp.instance(parent_handle=os.getppid())  # its default was read from an older environment
+    ipkernel.sys = _Sys(modules)
     app.initialize(arguments)
+    ipkernel.sys = sys
     ipywidgets._handle_ipython()  # does at import what needs a kernel, and there was none
     app.start()
     leave()

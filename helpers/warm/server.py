@@ -40,8 +40,7 @@ from helpers.warm.leaving import disown_finalisers  # noqa: E402
 from helpers.warm.threads import Threads, answer, ask_a_cold_process  # noqa: E402
 
 _LIBRARIES = (
-    # ipykernel first: tqdm looks for it when it chooses between text and widget
-    *("ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.comm", "ipykernel.debugger", "IPython.core.completerlib"),
+    *("ipykernel.ipkernel", "ipykernel.comm", "ipykernel.debugger", "IPython.core.completerlib"),
     *("IPython.core.debugger", "IPython.core.magics", "IPython.core.oinspect", "IPython.core.pylabtools", "sqlite3"),
     *("IPython.display", "IPython.extensions.storemagic", "tornado.platform.asyncio", "tornado.queues", "pdb"),
     # nothing of matplotlib_inline, which has to find a shell when it is imported
@@ -278,6 +277,8 @@ def main(address: str) -> None:
     cold = ask_a_cold_process(OWNERS)
     if sys.path[0] == os.getcwd():  # which `python -m` puts there; a kernel has its own working directory instead
         del sys.path[0]
+    _import("ipykernel.kernelapp")  # first: tqdm looks for it when it chooses between text and widget
+    of_a_kernel = dict(sys.modules)
     import_libraries()
     problem = hold(models)
     threads = Threads(answer(cold))
@@ -293,7 +294,7 @@ def main(address: str) -> None:
         folders.remove(os.path.dirname(address))
         os._exit(0)  # nothing here is worth a tidy end, and a fork's exit handlers are not ours
     child.settle(job, threads)
-    child.run_kernel(job)
+    child.run_kernel(job, of_a_kernel)
 
 
 def hold(models: list[dict[str, Any]]) -> str | None:
