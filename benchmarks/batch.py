@@ -170,46 +170,80 @@ def startup() -> float:
     return statistics.median(times[1:])
 
 
+CASES = {"one second": "runs_per_minute", "empty": "empty_runs_per_minute"}
+SIDES = {"papermill": papermill, "papermill_pool": papermill_pool, "hookbook": sweep}
+
+
+def rates(source: Path, work: str, sides: list[str], n_peer: int, n_ours: int, busy: bool) -> dict[str, float]:
+    """Runs a minute of each side."""
+    found = {}
+    for side in sides:
+        if not busy:
+            require_idle()
+        n = n_ours if side == "hookbook" else n_peer
+        found[side] = round(60 * n / SIDES[side](source, n), 1)
+        print(work, side, found[side], "runs a minute", flush=True)
+    return found
+
+
+def memory(source: Path) -> dict[str, object]:
+    """The most that a sweep holds at a time, against one process and what each run makes for itself."""
+    watch = Watch()
+    sweep(source, 2 * CORES, watch=watch)
+    one = alone_mb(source)
+    return {
+        "memory_ratio": round(max(watch.total_mb) / (one + CORES * OWN_MB), 2),
+        "memory_mb": {"sweep": round(max(watch.total_mb)), "one_process": round(one), "own": CORES * OWN_MB},
+    }
+
+
+def growth(source: Path, n: int) -> dict[str, object]:
+    """How much what stands for the whole sweep grows over many runs."""
+    watch = Watch(5)
+    seconds = sweep(source, n, watch=watch)
+    # the medians of the second and the last tenth: workers that are replaced make single values jump
+    standing, tenth = watch.standing_mb, max(1, len(watch.standing_mb) // 10)
+    grown = statistics.median(standing[-tenth:]) - statistics.median(standing[tenth : 2 * tenth] or standing)
+    return {f"noop_{n}": {"seconds": round(seconds), "growth_mb": round(grown, 1)}}
+
+
 def main() -> None:
     """Measure, print as it goes, write the results."""
+    names = [*CASES, "start-up", "memory", "growth"]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--even-if-busy", action="store_true", help="measure beside other work, and say so")
     parser.add_argument("--scale", type=float, default=1, help="share of the runs, for a trial; below 1 not saved")
     parser.add_argument("--noop", type=int, default=2000, help="runs that do nothing; the results name their number")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="some cases; the others stay as saved")
+    parser.add_argument("--ours", action="store_true", help="without the peers, for a trial; not saved")
     given = parser.parse_args()
     n_peer, n_ours, n_noop = (max(2, round(given.scale * n)) for n in (20, 200, given.noop))
-    results = {"machine": machine(("torch", "transformer-lens", "papermill", "ipykernel"))}
+    file = RESULTS / "batch.json"
+    results = json.loads(file.read_text(encoding="utf-8")) if file.exists() and given.only != names else {}
+    results["machine"] = machine(("torch", "transformer-lens", "papermill", "ipykernel"))
     results["machine"]["busy"] = given.even_if_busy
-    sides = (("papermill", papermill, n_peer), ("papermill_pool", papermill_pool, n_peer), ("hookbook", sweep, n_ours))
     with tempfile.TemporaryDirectory(prefix="hookbook-bench") as name:
         folder = Path(name)
-        for work, key in (("one second", "runs_per_minute"), ("empty", "empty_runs_per_minute")):
-            source, rates = notebook(folder, work), {}
-            for side, measure, n in sides:
-                if not given.even_if_busy:
-                    require_idle()
-                rates[side] = round(60 * n / measure(source, n), 1)
-                print(work, side, rates[side], "runs a minute", flush=True)
-            results[key] = rates
-            results[key.replace("runs_per_minute", "ratio")] = round(rates["hookbook"] / rates["papermill"], 1)
-        results["startup_s"] = round(startup(), 2)
-        print("start-up", results["startup_s"], flush=True)
-        memory, source = Watch(), notebook(folder, "hold")
-        sweep(source, 2 * CORES, watch=memory)
-        one = alone_mb(source)
-        results["memory_ratio"] = round(max(memory.total_mb) / (one + CORES * OWN_MB), 2)
-        results["memory_mb"] = {"sweep": round(max(memory.total_mb)), "one_process": round(one), "own": CORES * OWN_MB}
-        print("memory", results["memory_ratio"], results["memory_mb"], flush=True)
-        growth = Watch(5)
-        seconds = sweep(notebook(folder, "noop"), n_noop, watch=growth)
-        # the medians of the second and the last tenth: workers that are replaced make single values jump
-        standing, tenth = growth.standing_mb, max(1, len(growth.standing_mb) // 10)
-        grown = statistics.median(standing[-tenth:]) - statistics.median(standing[tenth : 2 * tenth] or standing)
-        results[f"noop_{n_noop}"] = {"seconds": round(seconds), "growth_mb": round(grown, 1)}
-        print("noop", results[f"noop_{n_noop}"], flush=True)
-    if given.scale >= 1:
+        for work, key in CASES.items():
+            if work not in given.only:
+                continue
+            sides = ["hookbook"] if given.ours else list(SIDES)
+            found = rates(notebook(folder, work), work, sides, n_peer, n_ours, given.even_if_busy)
+            results[key] = found
+            if not given.ours:
+                results[key.replace("runs_per_minute", "ratio")] = round(found["hookbook"] / found["papermill"], 1)
+        if "start-up" in given.only:
+            results["startup_s"] = round(startup(), 2)
+            print("start-up", results["startup_s"], flush=True)
+        if "memory" in given.only:
+            results |= memory(notebook(folder, "hold"))
+            print("memory", results["memory_ratio"], results["memory_mb"], flush=True)
+        if "growth" in given.only:
+            results |= (grown := growth(notebook(folder, "noop"), n_noop))
+            print(grown, flush=True)
+    if given.scale >= 1 and not given.ours:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "batch.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
