@@ -8,6 +8,7 @@ are the circuit follows from the design alone: no patching, no gradient and no r
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -136,7 +137,7 @@ class Planted:
 
     def pairs(self, n: int, seed: int = 0) -> tuple[Int[Tensor, "prompt pos"], ...]:
         """Clean prompts, as many unrelated ones with another answer, and the answers of both [prompt]."""
-        rng = np.random.default_rng([seed, 5])
+        rng = np.random.default_rng([_own_seed(self.design, seed), 5])
         (clean, answer), (corrupted, other) = self.design.draw(rng, 60 * n), self.design.draw(rng, 60 * n)
         fits = np.flatnonzero((answer != other) & ((answer == 1) | (not self.design.one_way)))[:n]
         start = np.zeros((n, 1), int)
@@ -161,7 +162,8 @@ def plant(design: Design, *, seed: int = 0, noise: float = 0.1, null: str | None
     Raises:
         HookbookError: the design does not fit into the network.
     """
-    rng, generator = np.random.default_rng([seed, 77]), torch.Generator().manual_seed(seed)
+    own = _own_seed(design, seed)
+    rng, generator = np.random.default_rng([own, 77]), torch.Generator().manual_seed(own)
     n_layers = max(2, 1 + max(part.layer for part in design.parts))
     sizes = _sizes(design)
     parts = [*design.parts, *_distractors(design, n_layers, sizes, rng)]
@@ -185,6 +187,11 @@ def plant(design: Design, *, seed: int = 0, noise: float = 0.1, null: str | None
         raise HookbookError(f"The design {design.name!r} reads what is written later: move its parts to other layers.")
     shown = ["embed", *map(_shown, writers[1:])], [*map(_shown, readers[:-1]), "output"]
     return Planted(design, network, *shown, possible, circuit)
+
+
+def _own_seed(design: Design, seed: int) -> int:
+    """Designs are the units of the claims: no two may share noise, distractors or prompts under one seed."""
+    return zlib.crc32(f"{design.name}/{seed}".encode())
 
 
 def _zeros(*shape: int) -> nn.Parameter:

@@ -97,6 +97,14 @@ def test_what_is_never_read_belongs_to_no_circuit():
     assert planted.circuit.sum() == 5 and (planted.circuit & ~planted.possible).sum() == 0
 
 
+def test_designs_of_one_shape_share_neither_noise_nor_prompts():
+    one, other = (plant(design) for design in designs("explore")[4:6])  # and, or: the same parts with other signs
+    alike = torch.nn.functional.cosine_similarity(one.network.W_E.flatten(), other.network.W_E.flatten(), dim=0)
+    assert abs(alike) < 0.3
+    prompts = [set(map(tuple, planted.pairs(64)[0].tolist())) for planted in (one, other)]
+    assert len(prompts[0] & prompts[1]) < 4
+
+
 def test_a_design_that_does_not_fit_is_refused():
     part = Part(0, {"q": PREVIOUS[0], "k": PREVIOUS[1], "v": {"tok": torch.eye(6)}}, {"out": 1.0})
     good = designs("explore")[0]
