@@ -75,10 +75,13 @@ def hookbook(folder: Path, *arguments: object) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
-def again(runs: Path, notebook: Path, grid: str, **options) -> tuple[int, str]:
+def again(runs: Path, notebook: Path, grid: str, workers=None, stay=False, **options) -> tuple[int, str]:
     """What the same command would do, in this process: exit code and summary."""
     text = io.StringIO()
-    out, asked = Console(file=text, width=200), Spec(notebook=str(notebook), grid=grids.pairs([grid]))
+    out, asked = (
+        Console(file=text, width=200),
+        Spec(notebook=str(notebook), grid=grids.pairs([grid]), workers=workers, stay=stay),
+    )
     found = sweep(asked, runs, out=out, err=Console(quiet=True), **options)
     return (found.exit_code if found else 0), text.getvalue()
 

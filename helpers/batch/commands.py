@@ -27,6 +27,9 @@ def sweep(
     retries: Annotated[
         int | None, typer.Option(min=0, help="Repetitions of a run that was killed.  [default: 1]")
     ] = None,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Reset a worker's kernel for its next run instead of starting a fresh one.")
+    ] = False,
     shard: Annotated[str, typer.Option(metavar="I/N", help="Only every N-th run, from the I-th.")] = "1/1",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop there.")] = False,
     runs: Annotated[Path | None, typer.Option(help="The folder that holds all runs.  [default: runs]")] = None,
@@ -48,7 +51,7 @@ def sweep(
         "memory": memory,
         "retries": retries,
     }
-    given = {key: value for key, value in given.items() if value is not None}
+    given = {key: value for key, value in given.items() if value is not None} | ({"stay": True} if stay else {})
     if what.endswith((".yaml", ".yml")):
         if grid or parameter:
             raise HookbookError("A YAML file says which parameters: leave out --grid and -p, or name a slug instead.")

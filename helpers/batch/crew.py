@@ -5,6 +5,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,9 +96,18 @@ class Crew:
         self.noted(member, [])
         return member.process.wait()
 
-    def end(self) -> None:
-        """End all workers that are left, and what they left."""
+    def end(self, patience: float = 0) -> None:
+        """End all workers that are left, and what they left.
+
+        Args:
+            patience: seconds for workers that execute nothing to end their kernels in order.
+        """
+        deadline = time.monotonic() + patience
+        for member in self.members if patience else ():
+            self.dismiss(member)
         for member in list(self.members):
+            with suppress(subprocess.TimeoutExpired):
+                member.process.wait(max(0, deadline - time.monotonic()) if member.plan is None else 0)
             member.process.kill()
             self.bury(member)
         with suppress(OSError):  # what it was told last may still wait to be written, and it may be dead

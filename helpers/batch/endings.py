@@ -8,12 +8,17 @@ from helpers.batch.planned import Plan
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sweep may use: workers at a time, seconds and private MB of a run, repetitions of one that was killed."""
+    """What a sweep may use: workers at a time, seconds and private MB of a run, repetitions of one that was killed.
+
+    Attributes:
+        stay: whether a worker's kernel stays for its next runs, reset instead of fresh.
+    """
 
     workers: int
     timeout: float | None = None
     memory_mb: float | None = None
     retries: int = 1
+    stay: bool = False
 
 
 @dataclass

@@ -17,6 +17,7 @@ import psutil
 from jupyter_client.kernelspec import KernelSpec
 from nbformat import NotebookNode
 
+from helpers.batch.kept import Kept, KeptManager, again
 from helpers.batch.outcome import Outcome, judge
 from helpers.batch.prompt import PromptManager
 from helpers.warm.client import ADDRESS, Forked
@@ -46,6 +47,15 @@ class _State:
     peak_bytes: int = 0
     limit_bytes: float | None = None
     children: dict[int, psutil.Process] = field(default_factory=dict)
+    kept: Kept | None = None
+    manager: PromptManager | None = None
+    runs_before: int = 0
+
+    def take(self) -> None:
+        """Take the kernel that is kept, if there is one."""
+        if self.kept is not None and (manager := self.kept.take()) is not None:
+            self.manager, self.runs_before = manager, manager.runs
+            self.process, self.provisioner = manager.provisioner.process, manager.provisioner
 
 
 def execute(
@@ -59,8 +69,9 @@ def execute(
     on_cell: Callable[[NotebookNode, int], None] = lambda nb, index: None,
     stop: Callable[[], int] = lambda: 0,
     warm: str | None = None,
+    kept: Kept | None = None,
 ) -> Outcome:
-    """Run every cell in a fresh kernel of this Python, with the run's folder as working directory.
+    """Run every cell in a fresh kernel of this Python (unless one is kept), with the run's folder as working directory.
 
     Papermill injects the parameters and drives the kernel; it is not believed about how that ended. The execution has
     a thread of its own, so that this one can watch memory, the clock and Ctrl-C.
@@ -76,20 +87,25 @@ def execute(
         stop: how often somebody has asked for an end, which a worker hears from elsewhere than from a Ctrl-C.
         warm: the address of a warm process to fork the kernel from; the one that HOOKBOOK_WARM names if None, and a
             cold start where that is not set.
+        kept: takes the kernel that is in it, if there is one, and keeps the kernel for the next run where it can.
     """
-    state = _State(nb, limit_bytes=None if memory_mb is None else memory_mb * 2**20)
+    state = _State(nb, limit_bytes=None if memory_mb is None else memory_mb * 2**20, kept=kept)
+    state.take()
     started = time.monotonic()
     with open(folder / "kernel.log", "wb") as log:
-        manager = _manager_class(state, folder, {**os.environ, **environment}, log, warm or os.environ.get(ADDRESS))
-        thread = threading.Thread(target=_work, args=(state, parameters, manager, on_cell), daemon=True)
+        environment = {**os.environ, **environment}
+        manager = _manager_class(state, folder, environment, log, warm or os.environ.get(ADDRESS))
+        before = _before(state, environment, folder)
+        thread = threading.Thread(target=_work, args=(state, parameters, manager, before, on_cell), daemon=True)
         with _terminate_as_interrupt():
             try:
                 _watch(thread, state, None if timeout is None else started + timeout, stop)
             finally:
-                _end(state)
+                if kept is None or not kept.holds(state.manager):
+                    _end(state)
     if not (folder / "kernel.log").stat().st_size:
         (folder / "kernel.log").unlink()
-    return judge(
+    outcome = judge(
         state.nb,
         stopped=state.reason,
         error=state.error,
@@ -97,15 +113,29 @@ def execute(
         returned=state.process.poll() if state.process is not None else None,
         seconds=time.monotonic() - started,
         peak_private_mb=round(state.peak_bytes / 2**20, 1) if state.peak_bytes else None,
+        runs_before=state.runs_before,
     )
+    if kept is not None and outcome.status != "done":
+        kept.end()
+    return outcome
 
 
-def _work(state: _State, parameters: dict, manager: type, on_cell: Callable) -> None:
+def _before(state: _State, environment: dict[str, str], folder: Path) -> Callable:
+    """What the executing thread does when the kernel is ready."""
+
+    async def before(notebook: NotebookNode) -> None:
+        state.nb = notebook
+        if state.kept is not None and state.runs_before:
+            await state.kept.settle(state.manager.last_client, environment, folder)
+        elif state.kept is not None:
+            await state.kept.begin(state.manager.last_client)
+
+    return before
+
+
+def _work(state: _State, parameters: dict, manager: type, before_all: Callable, on_cell: Callable) -> None:
     # imported here: half a second that no other command needs to wait for
     from papermill.execute import ERROR_MARKER_TAG, execute_notebook
-
-    def on_start(notebook: NotebookNode) -> None:
-        state.nb = notebook
 
     def before(cell: NotebookNode, cell_index: int) -> None:
         if state.reason:
@@ -126,7 +156,7 @@ def _work(state: _State, parameters: dict, manager: type, on_cell: Callable) -> 
             start_timeout=120,
             autosave_cell_every=0,
             kernel_manager_class=manager,
-            on_notebook_start=on_start,
+            on_notebook_start=before_all,
             on_cell_start=before,
             on_cell_executed=lambda **_: _sample(state),  # what a short cell leaves is seen too
         )
@@ -137,9 +167,12 @@ def _work(state: _State, parameters: dict, manager: type, on_cell: Callable) -> 
 
 def _manager_class(state: _State, folder: Path, environment: dict[str, str], log: Any, warm: str | None) -> type:
     """A kernel manager for one run: this interpreter, own environment; it hands out its process."""
+    if state.manager is not None:
+        return again(state.manager)
 
-    class Manager(PromptManager):
+    class Manager(PromptManager if state.kept is None else KeptManager):
         address = warm
+        kept = state.kept
 
         def __init__(self, **options: Any):
             super().__init__(**options)
@@ -155,6 +188,7 @@ def _manager_class(state: _State, folder: Path, environment: dict[str, str], log
             await super().start_kernel(
                 **{**options, "env": environment, "cwd": str(folder), "stdout": log, "stderr": log}
             )
+            state.manager = self
             state.process, state.provisioner = self.provisioner.process, self.provisioner
 
     return Manager

@@ -24,6 +24,7 @@ class Outcome:
         detail: what happened, for statuses without an error in the cell's own outputs.
         seconds: wall time.
         peak_private_mb: highest private memory of the kernel and its children, in MB; None if never seen.
+        runs_before: how many runs the kernel had been through and was reset after; 0 for a fresh one.
     """
 
     status: str
@@ -32,6 +33,7 @@ class Outcome:
     detail: str
     seconds: float
     peak_private_mb: float | None
+    runs_before: int = 0
 
 
 def judge(
@@ -43,6 +45,7 @@ def judge(
     returned: int | None,
     seconds: float,
     peak_private_mb: float | None,
+    runs_before: int = 0,
 ) -> Outcome:
     """The status; papermill's word, which is `completed` whatever happened, is not asked.
 
@@ -54,6 +57,7 @@ def judge(
         returned: the kernel process's exit code, negative for a signal; None while it lives.
         seconds: wall time.
         peak_private_mb: highest private memory seen.
+        runs_before: how many runs the kernel had been through.
 
     Raises:
         OSError: the executing thread could not write its files.
@@ -63,7 +67,7 @@ def judge(
     missing = [index for index, one in code if one.source.strip() and one.execution_count is None]
 
     def outcome(status: str, at: int | None, detail: str = "") -> Outcome:
-        return Outcome(status, nb, at, detail, seconds, peak_private_mb)
+        return Outcome(status, nb, at, detail, seconds, peak_private_mb, runs_before)
 
     if stopped and (errors or missing or error):
         return outcome(stopped, cell, _STOPPED[stopped])

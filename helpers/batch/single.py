@@ -16,6 +16,7 @@ from helpers import notebooks
 from helpers.batch import folders, kernel, memory
 from helpers.batch.disk import disk_error
 from helpers.batch.folders import RUNS, new_folder
+from helpers.batch.kept import Kept
 from helpers.batch.planned import Plan, planned
 from helpers.batch.record import EXIT_CODES, Failure, RunRecord, failure_of, never_reached, write_record
 from helpers.fingerprint import stamp
@@ -69,6 +70,7 @@ def carry_out(
     pages: bool = True,
     environment: dict[str, str] | None = None,
     stop: Callable[[], int] = lambda: 0,
+    kept: Kept | None = None,
 ) -> RunRecord:
     """Execute a plan in a folder that was made for it, and leave there notebook, record and, if it failed, traceback.
 
@@ -81,12 +83,13 @@ def carry_out(
         pages: whether a run that is done gets an HTML page too; any other gets one anyway.
         environment: variables for the kernel beside those that every kernel gets.
         stop: how often somebody has asked for an end.
+        kept: a kernel to use again and to keep; the record says after how many runs it was reset.
 
     Raises:
         OSError: the folder cannot be written; the run is not done then.
     """
     with folders.held(folder):
-        return _carry_out(plan, folder, timeout, memory_mb, console, pages, environment or {}, stop)
+        return _carry_out(plan, folder, timeout, memory_mb, console, pages, environment or {}, stop, kept)
 
 
 def _carry_out(
@@ -98,6 +101,7 @@ def _carry_out(
     pages: bool,
     environment: dict[str, str],
     stop: Callable[[], int],
+    kept: Kept | None,
 ) -> RunRecord:
     notebook = folder / f"{plan.slug}.ipynb"
     facts = {
@@ -124,6 +128,7 @@ def _carry_out(
             timeout=timeout,
             memory_mb=memory_mb,
             stop=stop,
+            kept=kept,
             on_cell=_reporter(plan.slug, source, notebook, console, status),
         )
     ledger = notebooks.ledger(outcome.nb)
@@ -139,6 +144,8 @@ def _carry_out(
         "seconds": round(outcome.seconds, 2),
         "peak_private_mb": outcome.peak_private_mb,
     }
+    if outcome.runs_before:
+        facts["state"] = f"reset, not fresh: {outcome.runs_before} run(s) before it in the same process"
     executed = _without_traces(outcome.nb, outputs=False)
     stamp(executed, plan.fingerprint, **facts)
     notebooks.write(executed, notebook)

@@ -34,6 +34,7 @@ class Spec(BaseModel):
     timeout: Annotated[float, Field(gt=0)] | None = None
     memory: Annotated[float, Field(gt=0)] | None = None
     retries: Annotated[int, Field(ge=0)] = 1
+    stay: bool = False
     _origin: tuple[Path, yaml.MappingNode] | None = PrivateAttr(None)  # the file, if it came from one
 
     @property

@@ -25,6 +25,7 @@ from helpers.batch.unchanged import Unchanged
 _POLL_S = 0.2
 _BUSY_S = 2  # between two looks at a run that another sweep executes
 _KILL_S = 15  # for workers to end after the second Ctrl-C
+_LEAVE_S = 10  # for kernels that stayed to end in order
 _STILLBORN = 3  # workers that died before they could do anything: then something is wrong with all of them
 
 
@@ -81,7 +82,7 @@ class Supervisor:
                 try:
                     self._supervise()
                 finally:
-                    self._crew.end()
+                    self._crew.end(_LEAVE_S if self.limits.stay else 0)
         for run in self.runs:
             self.endings.setdefault(_key(run), Ending(run, "never ran"))
         return [self.endings[_key(run)] for run in self.runs]
@@ -144,6 +145,7 @@ class Supervisor:
                     runs_dir=self.plan.runs_dir,
                     timeout=self.limits.timeout,
                     memory_mb=self.limits.memory_mb,
+                    stay=self.limits.stay,
                 )
 
     def _on_ready(self, member: Member) -> None:

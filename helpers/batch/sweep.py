@@ -59,7 +59,7 @@ def sweep(
     runs_dir = Path(runs_dir).resolve()
     plan = plans.planned(spec, runs_dir, err)
     runs = plan.shard(number, of)
-    limits = Limits(spec.workers or cores(), spec.timeout, spec.memory, spec.retries)
+    limits = Limits(spec.workers or cores(), spec.timeout, spec.memory, spec.retries, spec.stay)
     if dry_run:
         out.print(escape(plans.preview(plan, runs, limits.workers)), soft_wrap=True)
         return None

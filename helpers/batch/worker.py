@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -21,6 +21,9 @@ from helpers.batch import folders, memory
 from helpers.batch.disk import UNWRITABLE, disk_error
 from helpers.batch.planned import Plan
 from helpers.errors import HookbookError
+
+if TYPE_CHECKING:
+    from helpers.batch.kept import Kept
 
 _WATCH_S = 0.5
 
@@ -41,6 +44,7 @@ class Worker:
         self._waiting: list[dict[str, Any]] = []
         self._wake = threading.Condition()
         self._ended = False
+        self._kept: tuple[str, Kept] | None = None
 
     def run(self) -> None:
         """Work until told to quit."""
@@ -52,14 +56,28 @@ class Worker:
                 while not self._waiting and not self._ended:
                     self._wake.wait()
                 if not self._waiting:
-                    return
+                    break
                 job = self._waiting.pop(0)
             self._job(**job)
+        self._keep(None)
 
-    def _job(self, plan: Plan, runs_dir: Path, timeout: float | None, memory_mb: float | None) -> None:
+    def _keep(self, slug: str | None) -> "Kept | None":
+        """The kernel that is kept for runs of one notebook; another's, or any if there is no slug, is ended."""
+        if self._kept is not None and self._kept[0] != slug:
+            self._kept[1].end()
+            self._kept = None
+        if slug is None:
+            return None
+        if self._kept is None:
+            from helpers.batch.kept import Kept
+
+            self._kept = slug, Kept()
+        return self._kept[1]
+
+    def _job(self, plan: Plan, runs_dir: Path, timeout: float | None, memory_mb: float | None, stay: bool) -> None:
         answer: dict[str, Any] = {"id": plan.fingerprint.id}
         try:
-            answer |= self._carry_out(plan, runs_dir, timeout, memory_mb)
+            answer |= self._carry_out(plan, runs_dir, timeout, memory_mb, self._keep(plan.slug if stay else None))
         except OSError as error:
             status = "not written" if error.errno in UNWRITABLE else "failed"
             answer |= {"status": status, "failure": str(disk_error(error, runs_dir))}
@@ -70,7 +88,9 @@ class Worker:
             answer |= {"status": "failed", "failure": traceback.format_exc().strip().splitlines()[-1]}
         self._say("ended", **answer, private_mb=round(memory.private_mb(), 1))
 
-    def _carry_out(self, plan: Plan, runs_dir: Path, timeout: float | None, memory_mb: float | None) -> dict[str, Any]:
+    def _carry_out(
+        self, plan: Plan, runs_dir: Path, timeout: float | None, memory_mb: float | None, kept: "Kept | None"
+    ) -> dict[str, Any]:
         from helpers.batch.single import carry_out  # half a second that the first run, not the start, waits for
 
         parent, id = runs_dir / plan.slug, plan.fingerprint.id
@@ -95,6 +115,7 @@ class Worker:
                 # two workers of one thread do more than one with two, and never wait for each other
                 environment={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
                 stop=lambda: self._stops,
+                kept=kept,
             )
             failure = None if record.failure is None else str(record.failure)
             return {
