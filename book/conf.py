@@ -45,6 +45,7 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_display_short_literal_types = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes as a list: those with a docstring of their own would stand twice
 napoleon_attr_annotations = False  # a shape such as "*site unit" would be read as emphasis
 add_module_names = False
 toc_object_entries_show_parents = "hide"

@@ -61,8 +61,14 @@ def _sign(app: Sphinx, what: str, name: str, obj: object, options: object, *sign
     return tuple(_ARRAY_LIKE.sub("ArrayLike", part) if part else part for part in signature)
 
 
+def _skip(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    # the docstring of a named tuple's field is "Alias for field number 0"
+    return True if type(obj).__name__ == "_tuplegetter" else None
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Come before napoleon, which reads the sections of a docstring."""
     app.connect("autodoc-process-docstring", _process, priority=400)
     app.connect("autodoc-process-signature", _sign)
+    app.connect("autodoc-skip-member", _skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -46,7 +46,7 @@ def scores(papers: list[Shown]) -> list[Score]:
     """Every claim of every paper that stands, on each model with an evidence run, else as the quick run has it."""
     found = []
     for shown in papers:
-        for ledger in shown.evidence or ([shown.quick] if shown.quick else []):
+        for ledger in shown.evidence or ([shown.quick] if shown.stands else []):
             rows = {row["id"]: row for row in ledger["claims"]}
             found += [Score(shown, claim, ledger, rows[claim.id]) for claim in shown.paper.claims if claim.id in rows]
     return found

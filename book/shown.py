@@ -37,13 +37,14 @@ class Shown:
 
     @property
     def stands(self) -> bool:
-        """Whether there is something to read: claims alone, stated before the notebook is written, are not enough."""
-        return self.paper.status == "stands" and (self.root / self.place).is_file()
+        """Whether there is something to read: stated claims, or a notebook that has not run yet, are not enough."""
+        return self.quick is not None
 
     @cached_property
     def quick(self) -> dict[str, Any] | None:
         """The ledger that the notebook shows."""
-        return notebooks.ledger(self.root / self.place) if self.stands else None
+        path = self.root / self.place
+        return notebooks.ledger(path) if self.paper.status == "stands" and path.is_file() else None
 
     @property
     def model(self) -> str | None:

@@ -94,8 +94,6 @@ def test_the_scoreboard_says_what_the_ledgers_say(site):
 
 @pytest.mark.parametrize("one", STANDING, ids=lambda one: one.slug)
 def test_a_paper_page_has_all_its_parts(site, one):
-    if one.quick is None:
-        pytest.skip("it has not run yet")
     path = site / "papers" / f"{one.slug}.html"
     page, text = checks.Page(path), text_of(path)
     for claim in one.paper.claims:
@@ -219,6 +217,16 @@ def test_it_can_be_written_before_anything_stands(tmp_path):
     planned = {slug: one for slug, one in papers.catalogue().items() if one.status == "planned"}
     book = write(tmp_path / "source", Book(catalogue=planned, root=tmp_path))
     assert not book.standing and "No notebook stands yet" in (tmp_path / "source" / "scoreboard.md").read_text()
+
+
+def test_a_notebook_that_has_not_run_yet_is_among_the_planned(tmp_path):
+    def clear(nb):
+        for cell in nb.cells:
+            cell.pop("outputs", None) if cell.cell_type == "markdown" else cell.update(outputs=[])
+
+    book = write(tmp_path / "source", committed(tmp_path / "root", clear))
+    assert not book.standing and [one.slug for one in book.planned] == [SLUG]
+    assert not (tmp_path / "source" / "papers").exists()
 
 
 def test_a_claim_that_a_null_passes_comes_first(tmp_path):
