@@ -11,7 +11,7 @@ import book_site
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from book import docstrings, heads, notebook_page, references, relink, strips, syllabus, teaching, untrained
+from book import curves, docstrings, heads, notebook_page, references, relink, strips, syllabus, teaching, untrained
 from book import site as checks
 from book.shown import Shown, shown
 from book.stage import Book, write
@@ -136,6 +136,15 @@ def test_modules_are_told_from_their_docstrings_with_shapes_that_can_be_read(sit
     assert 'id="helpers.plots.matrix"' in html and "Numbers from -1 to 1 as a coloured table" in text
     assert re.search(r"values: Float\[ndarray, .row column.\]", text)
     assert "jaxtyping." not in text and "py:function" not in text and ":param" not in text
+
+
+def test_the_page_on_the_default_model_shows_what_was_measured(site):
+    measured = json.loads((papers.ROOT / "data" / "oddities.json").read_text(encoding="utf-8"))
+    text, html = text_of(site / "model.html"), (site / "model.html").read_text(encoding="utf-8")
+    assert f"{measured['resting_heads']} of {measured['heads']} heads give more than" in text
+    for one in measured["dimensions"]:
+        assert f">{one['dimension']}<" in html
+    assert html.count("<polyline") == 4
 
 
 # what is refused, on sites and notebooks made for it
@@ -325,6 +334,17 @@ def test_strips_stay_inside_and_tell_their_numbers():
     assert 'aria-label="0.900 [0.800, 1.000]"' in html
     assert 'aria-label="no value"' in strips.strip(scale, [None, 0.5], None, "none")
     assert strips.Scale.over([None, None], []) == strips.Scale(-0.06, 1.06)
+
+
+def test_lines_stay_inside_their_drawing_and_have_a_legend():
+    drawn = curves.curves({"a & b": [0.0, 2.0, 1.0], "c": [1.0, 1.0]}, "layer", "Two lines over layers.")
+    points = [
+        tuple(map(float, point.split(","))) for line in re.findall(r'points="([^"]+)"', drawn) for point in line.split()
+    ]
+    assert len(points) == 5 and all(0 <= x <= 640 and 0 <= y <= 220 for x, y in points)
+    assert points[0][1] > points[2][1] > points[1][1], "larger is higher"
+    assert "a &amp; b" in drawn and 'aria-label="Two lines over layers."' in drawn
+    assert "nan" not in curves.curves({"a": [0.0]}, "layer", "x")
 
 
 def test_bibtex_braces_and_escapes():
