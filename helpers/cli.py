@@ -381,6 +381,8 @@ def joined(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """The command's entry: what a user can mend is one sentence and exit code 2, never a traceback."""
+    # jsonschema would check addresses in notebooks with it, which takes a second to import; without it, it does not
+    sys.modules.setdefault("rfc3987_syntax", None)
     try:
         app(args=joined(sys.argv[1:]), prog_name="hookbook")
     except HookbookError as error:

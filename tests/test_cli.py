@@ -240,7 +240,9 @@ for arguments in (["list"], ["show", "sentiment-direction"], ["models"], ["run",
         cli.main()
     except SystemExit:
         pass
-print([name for name in ("torch", "transformers", "pandas", "papermill") if name in sys.modules])
+import nbformat.v4
+heavy = ("torch", "transformers", "pandas", "papermill", "rfc3987_syntax", "lark")
+print([name for name in heavy if sys.modules.get(name)])
 """
 
 
