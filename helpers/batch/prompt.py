@@ -8,7 +8,6 @@ import time
 from queue import Empty
 from typing import Any
 
-import zmq
 from jupyter_client.asynchronous import AsyncKernelClient
 
 from helpers.warm.provisioner import WarmManager
@@ -52,7 +51,7 @@ class PromptManager(WarmManager):
     def __init__(self, **options: Any):
         super().__init__(**options)
         self.client_factory = PromptClient
-        self.context.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        self.context.reconnect_ivl = _RECONNECT_MS
 
     async def _async_wait(self, pollinterval: float = _LOOK_S) -> None:
         await super()._async_wait(pollinterval=min(pollinterval, _LOOK_S))
