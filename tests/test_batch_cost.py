@@ -85,6 +85,17 @@ def test_a_kernel_that_dies_or_hangs_before_it_is_ready_is_told_apart(kernel):
         loop.run_until_complete(client.wait_for_ready(timeout=30))
 
 
+def test_a_kernel_whose_cells_have_run_is_not_interrupted(kernel, monkeypatch):
+    """It might be busy with the last message still, and write into its log that it was interrupted."""
+    loop, manager, client = kernel
+    loop.run_until_complete(client.wait_for_ready(timeout=60))
+    process, sent = manager.provisioner.process, []
+    monkeypatch.setattr(process, "send_signal", sent.append)
+    monkeypatch.setattr(os, "killpg", lambda group, number: sent.append(number))
+    loop.run_until_complete(manager.shutdown_kernel())
+    assert signal.SIGINT not in sent and process.poll() == 0
+
+
 def test_the_end_of_a_kernel_is_seen_at_once(kernel):
     loop, manager, _ = kernel
     manager.provisioner.process.kill()

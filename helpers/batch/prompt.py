@@ -53,5 +53,12 @@ class PromptManager(WarmManager):
         self.client_factory = PromptClient
         self.context.reconnect_ivl = _RECONNECT_MS
 
+    async def _async_interrupt_kernel(self) -> None:
+        """Nothing: Jupyter interrupts a kernel that is to end, for the sake of cells that run, and here all have run.
+
+        A kernel that is just done with its last message would take it for an error and say so in its log. Who stops a
+        cell signals the kernel's process.
+        """
+
     async def _async_wait(self, pollinterval: float = _LOOK_S) -> None:
         await super()._async_wait(pollinterval=min(pollinterval, _LOOK_S))
