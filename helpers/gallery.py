@@ -52,9 +52,7 @@ def untrained_markdown(records: list[dict], root: Path = ROOT) -> str:
     passed = [f"{record['paper']} {claim['id']}" for record, claim in tried if summary.passing(claim)]
     found = f"{len(passed)} of the {len(tried)} audited so far ({', '.join(passed)})" if passed else ""
     found = found or f"none of the {len(tried)} audited so far"
-    folders = [
-        (record, Path("data/audit") / record["model"].replace("/", "--").replace(":", "--")) for record in records
-    ]
+    folders = [(record, summary.folder_of(record["model"], Path("data/audit"))) for record in records]
     shown = [
         f"[{record['paper']}]({(folder / figure['file']).as_posix()})"
         for record, folder in folders

@@ -8,7 +8,7 @@ import matplotlib as mpl
 
 from helpers import notebooks, plots
 from helpers.audit import curve, strip
-from helpers.audit.summary import FOLDER, NAME, records, summary
+from helpers.audit.summary import FOLDER, NAME, folder_of, records, summary
 from helpers.errors import HookbookError
 
 _FIGURES = {"nulls": strip, "specifications": curve}
@@ -27,7 +27,7 @@ def keep(record: dict[str, Any], folder: Path = FOLDER) -> Path:
     Raises:
         HookbookError: the folder cannot be written, or an older record in it cannot be read.
     """
-    path = folder / record["model"].replace("/", "--").replace(":", "--") / f"{record['paper']}.json"
+    path = folder_of(record["model"], folder) / f"{record['paper']}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         notebooks.write_text(path, _json({**record, "figures": _figures(record, path)}))

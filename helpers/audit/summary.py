@@ -28,6 +28,11 @@ def records(folder: Path = FOLDER) -> list[dict[str, Any]]:
     return found
 
 
+def folder_of(model: str, folder: Path = FOLDER) -> Path:
+    """Where the audits on a model are kept; in the folder's name slashes and colons are two dashes."""
+    return folder / model.replace("/", "--").replace(":", "--")
+
+
 def passing(claim: dict[str, Any]) -> list[str]:
     """The nulls that a claim of a record holds on too."""
     return [null["null"] for null in claim["nulls"] if null["outcome"] == "passed"]
