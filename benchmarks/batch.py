@@ -192,7 +192,7 @@ def memory(source: Path) -> dict[str, object]:
     sweep(source, 2 * CORES, watch=watch)
     one = alone_mb(source)
     return {
-        "memory_ratio": round(max(watch.total_mb) / (one + CORES * OWN_MB), 2),
+        "memory_ratio": round(max(watch.total_mb) / (one + CORES * OWN_MB), 3),
         "memory_mb": {"sweep": round(max(watch.total_mb)), "one_process": round(one), "own": CORES * OWN_MB},
     }
 

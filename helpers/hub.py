@@ -4,14 +4,7 @@ import difflib
 import json
 from pathlib import Path
 
-from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+import huggingface_hub as hf  # loads its parts when they are asked for; all of them are 10 MB in each worker of a sweep
 
 from helpers.cache import require_free, writing_to
 from helpers.errors import HookbookError
@@ -62,8 +55,8 @@ def local_folder(name: str, *, weights: bool = True) -> Path:
 def cached_folder(name: str, revision: str | None, *, weights: bool = True) -> Path | None:
     """The hub's model in the hub's cache on this machine if it is complete there; asks no network."""
     try:
-        config = try_to_load_from_cache(name, _CONFIG, revision=revision)
-    except HFValidationError:
+        config = hf.try_to_load_from_cache(name, _CONFIG, revision=revision)
+    except ValueError:  # huggingface_hub's HFValidationError: no name that the hub could have
         return None
     if not isinstance(config, str):
         return None
@@ -88,7 +81,7 @@ def hub_folder(name: str, revision: str | None, *, known: list[str], weights: bo
     if folder:
         return folder
     try:
-        with writing_to(Path(constants.HF_HUB_CACHE)):
+        with writing_to(Path(hf.constants.HF_HUB_CACHE)):
             return _download(name, revision, weights)
     except HookbookError:
         raise
@@ -97,7 +90,7 @@ def hub_folder(name: str, revision: str | None, *, known: list[str], weights: bo
 
 
 def _download(name: str, revision: str | None, weights: bool) -> Path:
-    listing = HfApi().model_info(name, revision=revision, files_metadata=True)
+    listing = hf.HfApi().model_info(name, revision=revision, files_metadata=True)
     sizes = {file.rfilename: file.size or 0 for file in listing.siblings or [] if "/" not in file.rfilename}
     if _CONFIG not in sizes:
         raise HookbookError(f"{name} has no {_CONFIG} on the hub: it is not a model that transformers can load.")
@@ -105,11 +98,11 @@ def _download(name: str, revision: str | None, weights: bool) -> Path:
     if weights and not any(file.endswith(".safetensors") for file in wanted):
         raise _no_weights(name, list(sizes))
     megabytes = sum(sizes[file] for file in wanted) / 1e6
-    cache = Path(constants.HF_HUB_CACHE)
+    cache = Path(hf.constants.HF_HUB_CACHE)
     cache.mkdir(parents=True, exist_ok=True)
     require_free(cache, megabytes)
     print(f"Fetching {name} ({megabytes:.0f} MB) from the hub, once ...", flush=True)
-    return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
+    return Path(hf.snapshot_download(name, revision=revision, allow_patterns=wanted))
 
 
 def _is_wanted(file: str, weights: bool, single: bool) -> bool:
@@ -146,19 +139,21 @@ def nearest(name: str, known: list[str]) -> str:
 
 def _hub_refusal(name: str, revision: str | None, known: list[str], error: Exception) -> HookbookError:
     """Say in one sentence what the hub or the network said."""
+    from huggingface_hub import errors  # with the hub's client, see above
+
     hint = nearest(name, known)
-    if isinstance(error, GatedRepoError):
+    if isinstance(error, errors.GatedRepoError):
         return HookbookError(
             f"{name} is gated: accept its licence on its page of the hub, then log in with `hf auth login` or set "
             "HF_TOKEN."
         )
-    if isinstance(error, RevisionNotFoundError):
+    if isinstance(error, errors.RevisionNotFoundError):
         return HookbookError(f"{name} has no revision {revision!r}: its page of the hub lists branches and commits.")
-    if isinstance(error, (RepositoryNotFoundError, HFValidationError)):
+    if isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
         return HookbookError(
             f"There is no model or folder {name!r} here, nor a model on the hub that this account may see{hint}"
         )
-    if isinstance(error, OfflineModeIsEnabled):
+    if isinstance(error, errors.OfflineModeIsEnabled):
         return HookbookError(f"{name} is not in this machine's cache and HF_HUB_OFFLINE is set: unset it once{hint}")
     return HookbookError(
         f"{name} is not in this machine's cache and the hub cannot be reached ({type(error).__name__}): connect once, "

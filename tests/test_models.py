@@ -405,7 +405,7 @@ def test_identities(tiny, copy, monkeypatch, tmp_path_factory):
     tensors["model.norm.weight"] += 1
     save_file(tensors, copy / "model.safetensors")
     assert models.model_sha256(str(tiny)) != models.model_sha256(str(copy))
-    monkeypatch.setattr("helpers.hub.try_to_load_from_cache", lambda *_, **__: None)
+    monkeypatch.setattr("helpers.hub.hf.try_to_load_from_cache", lambda *_, **__: None)
     with pytest.raises(HookbookError, match="hookbook models fetch gpt2"):
         models.model_sha256("gpt2")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from helpers import models, notebooks, papers
+from helpers import notebooks, papers
 from helpers.errors import HookbookError
 from helpers.fingerprint import Fingerprint, Shared, shared
 from helpers.parameters import Parameter
@@ -79,6 +79,8 @@ class Notebook:
             with console.status(f"{self.slug}: looking for {name}"):
                 datasets.FETCHED[name]()
         if self.shared.model:
+            from helpers import models  # here: it imports huggingface_hub, 10 MB in each worker
+
             with console.status(f"{self.slug}: looking for {values['model_name']}"):
                 models.fetch(values["model_name"], values.get("revision"))
 

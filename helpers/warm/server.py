@@ -20,6 +20,8 @@ os.environ.update(
     MPLBACKEND="module://matplotlib_inline.backend_inline",
 )
 
+import contextlib  # noqa: E402
+import ctypes  # noqa: E402
 import gc  # noqa: E402
 import importlib  # noqa: E402
 import json  # noqa: E402
@@ -284,6 +286,7 @@ def main(address: str) -> None:
     threads = Threads(answer(cold))
     disown_finalisers()
     gc.collect()
+    _return_free_memory()
     gc.freeze()  # a collection in a fork would write into every page that holds objects
     hello = {"pid": os.getpid(), "identity": before, "fixed": fixed(OWNERS), "obstacle": obstacle(before)}
     server = Server(address, hello)
@@ -295,6 +298,12 @@ def main(address: str) -> None:
         os._exit(0)  # nothing here is worth a tidy end, and a fork's exit handlers are not ours
     child.settle(job, threads)
     child.run_kernel(job, of_a_kernel)
+
+
+def _return_free_memory() -> None:
+    """What imports and models left free on the heap would be copied by each fork that uses it."""
+    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def hold(models: list[dict[str, Any]]) -> str | None:
