@@ -166,12 +166,9 @@ class Ledger:
         if row.reason == "never reached":
             raise HookbookError(f"{id} has not been checked yet: conclude below its check.")
         units = " × ".join(f"{n} {name}s" for name, n in row.counts.items()) or "no units"
-        display(
-            Markdown(
-                f"**{id} {row.verdict}** (test: {row.claim.test.describe()}, by a 95 % interval over {units}, and each "
-                f"control beaten). {row.reason}"
-            )
-        )
+        judged = f"on each of {units}" if row.claim.kind == "identity" else f"by a 95 % interval over {units}"
+        judged += ", and each control beaten" if row.claim.controls else ""
+        display(Markdown(f"**{id} {row.verdict}** (test: {row.claim.test.describe()}, {judged}). {row.reason}"))
 
     def to_json(self) -> dict[str, Any]:
         """The ledger as strict JSON, claims in the catalogue's order, with nothing that changes from run to run."""

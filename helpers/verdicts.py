@@ -150,8 +150,8 @@ def judge(claim: Claim, frame: pd.DataFrame, seed: int = 0) -> Row:
 
 def _verdict(claim: Claim, values: pd.Series, interval: Interval, controls: dict[str, Control]) -> tuple[Verdict, str]:
     (low, high), test, n = claim.test.region, claim.test.describe(), interval.n
-    if claim.kind in CHECKED_KINDS:
-        return _checked(claim, values, interval)
+    if claim.kind == "identity":
+        return _identity(claim, values, interval)
     if n < (needed := max(FEWEST, claim.n_min)):
         few = " of the scarcer kind" if len(claim.units) > 1 else ""
         return "not tested", f"{n} units{few}, and at least {needed} are needed."
@@ -167,22 +167,23 @@ def _verdict(claim: Claim, values: pd.Series, interval: Interval, controls: dict
     if lacking:
         return "open", " ".join(lacking)
     undefined = [name for name, control in controls.items() if control.contrast is None]
-    if len(undefined) == len(controls):
+    if controls and len(undefined) == len(controls):
         return "open", f"No control is defined here ({', '.join(undefined)}): name a second one."
+    if claim.kind in CHECKED_KINDS:
+        return "checked", f"The interval lies inside {test}."
     aside = f" ({', '.join(undefined)}: undefined here)" if undefined else ""
     return "holds", f"The interval lies inside {test}, and every control is beaten{aside}."
 
 
-def _checked(claim: Claim, values: pd.Series, interval: Interval) -> tuple[Verdict, str]:
-    """An identity must hold on every unit, where a mean could hide the one that breaks it; a method on average."""
+def _identity(claim: Claim, values: pd.Series, interval: Interval) -> tuple[Verdict, str]:
+    """An identity must hold on every unit, where a mean could hide the one that breaks it."""
     (low, high), test = claim.test.region, claim.test.describe()
     if "n_min" in claim.model_fields_set and interval.n < claim.n_min:
         return "not tested", f"{interval.n} units, and at least {claim.n_min} are needed."
-    outside = values[(values < low) | (values > high)] if claim.kind == "identity" else []
+    outside = values[(values < low) | (values > high)]
     if len(outside):
         return "fails", f"{len(outside)} of {len(values)} rows lie outside {test}, such as {number(outside.iloc[0])}."
-    inside = low <= interval.value <= high
-    return ("checked" if inside else "fails"), f"The value lies {'inside' if inside else 'outside'} {test}."
+    return "checked", f"Each of the {len(values)} values lies inside {test}."
 
 
 def _unbeaten(claim: Claim, name: str, contrast: Interval) -> str:
