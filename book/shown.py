@@ -10,6 +10,7 @@ from helpers import covers, gallery, notebooks, stored
 from helpers.covers import Cover
 from helpers.papers import ROOT, Paper
 
+DEFAULT_MODEL = "smollm2-135m"  # whose habits have a page
 TIERS = {
     "A": "the default language model",
     "B": "a small network trained in the notebook",

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from book import curves, heads, notebook_page, reference, references, scores, strips, syllabus, teaching, untrained
 from book.relink import relink
-from book.shown import TIERS, Shown, shown
+from book.shown import DEFAULT_MODEL, TIERS, Shown, shown
 from helpers import badges, gallery, notebooks, papers, tables
 from helpers.audit import summary
 from helpers.papers import ROOT, Paper
@@ -148,6 +148,7 @@ def _templates(book: Book) -> Environment:
         heads=heads.met,
         curves=curves.curves,
         oddities=_oddities(book.root),
+        default_model=DEFAULT_MODEL,
         tiers=TIERS,
         source=gallery.source,
     )

@@ -13,9 +13,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from book import curves, docstrings, heads, notebook_page, references, relink, strips, syllabus, teaching, untrained
 from book import site as checks
-from book.shown import Shown, shown
+from book.shown import DEFAULT_MODEL, Shown, shown
 from book.stage import Book, write
-from helpers import papers, stored
+from helpers import notebooks, papers, stored
 from helpers.audit import summary
 from helpers.errors import HookbookError
 
@@ -108,6 +108,21 @@ def test_a_paper_page_has_all_its_parts(site, one):
     assert html.count('class="runbox docutils container"') == 1 and "copybutton.js" in html
 
 
+def test_papers_on_the_default_model_link_the_page_on_its_oddities(tmp_path):
+    def on(model):
+        def change(nb):
+            for cell in nb.cells:
+                for output in cell.get("outputs", []):
+                    if ledger := output.get("data", {}).get(notebooks.LEDGER_MIME):
+                        ledger["model"] = model
+
+        root = tmp_path / model
+        write(root / "source", committed(root, change))
+        return (root / "source" / "papers" / f"{SLUG}.ipynb").read_text(encoding="utf-8")
+
+    assert "../model.html" in on(DEFAULT_MODEL) and "../model.html" not in on("gpt2")
+
+
 def test_no_markup_is_left_in_the_text(site):
     for path in checks.pages(site):
         left = re.findall(r"`{3}|:::|\{%|\{raw\}", text_of(path.path))
@@ -194,8 +209,6 @@ def test_a_style_sheet_must_not_load_from_elsewhere(tmp_path):
 
 def committed(root: Path, change) -> Book:
     """A copy of what the book is made from, with another notebook."""
-    from helpers import notebooks
-
     place = papers.paper(SLUG).notebook.relative_to(papers.ROOT)
     (root / place).parent.mkdir(parents=True)
     nb = notebooks.read(papers.ROOT / place)
