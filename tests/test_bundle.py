@@ -71,12 +71,15 @@ def test_start_refuses_another_python_in_a_sentence(small, tmp_path):
 
 
 def test_start_installs_once_from_its_own_wheels_and_runs(small, tmp_path):
-    """With a python that only notes what it is asked to do."""
+    """With a python that only notes what it is asked to do, in a folder whose name has a space."""
+    tmp_path = tmp_path / "a b"
     bundle.copy_files(tmp_path)
+    (tmp_path / "wheels").mkdir()
     log = tmp_path / "log"
     fake = tmp_path / "python"
     fake.write_text(
-        f'#!/bin/sh\necho "$@ [$PIP_NO_INDEX $PIP_FIND_LINKS $HOOKBOOK_CACHE]" >> "{log}"\n'
+        '#!/bin/sh\ntest -d "$PIP_FIND_LINKS" || exit 1\n'
+        f'echo "$@ [$PIP_NO_INDEX $PIP_FIND_LINKS $HOOKBOOK_CACHE]" >> "{log}"\n'
         f'if [ "$2" = venv ]; then mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/hookbook; fi\n'
     )
     fake.chmod(0o755)
@@ -84,7 +87,7 @@ def test_start_installs_once_from_its_own_wheels_and_runs(small, tmp_path):
         said = start(tmp_path, "run", PYTHON=str(fake))
         assert said.returncode == 0, said.stderr
     lines = log.read_text().splitlines()
-    place = f"[1 {tmp_path}/wheels {tmp_path}/cache]"
+    place = f"[1 wheels {tmp_path}/cache]"
     assert sum("-r requirements.lock" in line for line in lines) == 1, "a second start installs nothing"
     assert all(place in line for line in lines if "pip install" in line)
     assert sum(line == f"run sentiment-direction {place}" for line in lines) == 2

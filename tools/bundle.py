@@ -22,7 +22,7 @@ START = """#!/bin/sh
 set -e
 cd "$(dirname "$0")"
 export HOOKBOOK_CACHE="$PWD/cache" HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive
-export PIP_NO_INDEX=1 PIP_FIND_LINKS="$PWD/wheels"
+export PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels  # from here: pip takes a space in a path for the end of it
 PYTHON=${PYTHON:-python3}
 if [ "$(cat .venv/.ready 2>/dev/null)" != "$PWD" ]; then
   "$PYTHON" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "@PYTHON@")' || {
