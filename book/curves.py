@@ -35,7 +35,7 @@ def curves(series: Mapping[str, Sequence[float]], x_label: str, alt: str, low: f
     for index in range(0, count, 5):
         parts.append(f'<text class="aside" x="{x(index)}" y="{_HEIGHT - 16}" text-anchor="middle">{index}</text>')
     parts.append(
-        f'<text class="aside" x="{_LEFT + width}" y="{_HEIGHT - 2}" text-anchor="end">{escape(x_label)}</text>'
+        f'<text class="aside" x="{_LEFT + width}" y="{_HEIGHT - 5}" text-anchor="end">{escape(x_label)}</text>'
     )
     for look, values in zip(_LOOKS, series.values(), strict=False):
         points = " ".join(f"{x(index)},{y(value)}" for index, value in enumerate(values))

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from book import curves, heads, notebook_page, reference, references, scores, strips, syllabus, teaching, untrained
 from book.relink import relink
 from book.shown import DEFAULT_MODEL, TIERS, Shown, shown
+from book.thumbnails import thumbnail
 from helpers import badges, gallery, notebooks, papers, tables
 from helpers.audit import summary
 from helpers.papers import ROOT, Paper
@@ -54,7 +55,8 @@ class Book:
     @cached_property
     def pages(self) -> dict[str, str]:
         """Path from the root -> path of the page in the book's source."""
-        return DOCUMENTS | {one.place.as_posix(): f"papers/{one.slug}.ipynb" for one in self.standing}
+        model = {"book/pages/model.md": "model.md"}  # which notebooks may link, as a file of the repository
+        return DOCUMENTS | model | {one.place.as_posix(): f"papers/{one.slug}.ipynb" for one in self.standing}
 
     @cached_property
     def scores(self) -> list[scores.Score]:
@@ -70,7 +72,7 @@ class Book:
     @cached_property
     def modules(self) -> list[reference.Module]:
         """The modules that have a page of their own."""
-        return reference.modules(one.paper.notebook for one in self.standing)
+        return reference.modules(self.root / one.place for one in self.standing)
 
     @cached_property
     def cover(self) -> Shown | None:
@@ -98,6 +100,8 @@ def write(folder: Path, book: Book | None = None) -> Book:
         _notebook(folder, one, book, jinja)
     extra = folder / "_extra"
     _put(extra / "scoreboard.csv", scores.as_csv(book.scores))
+    if book.cover:
+        (extra / "cover.png").write_bytes(book.cover.cover.picture)
     return book
 
 
@@ -119,9 +123,9 @@ def _notebook(folder: Path, one: Shown, book: Book, jinja: Environment) -> None:
     downloads.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(book.root / one.place, downloads / f"{one.slug}.ipynb")
     if one.cover:
-        picture = folder / "_extra" / "covers" / f"{one.slug}.png"
+        picture = folder / "_extra" / "covers" / f"{one.slug}.webp"
         picture.parent.mkdir(parents=True, exist_ok=True)
-        picture.write_bytes(one.cover.picture)
+        picture.write_bytes(thumbnail(one.cover.picture))
 
 
 def _templates(book: Book) -> Environment:
@@ -143,7 +147,7 @@ def _templates(book: Book) -> Environment:
         told=strips.told,
         Scale=strips.Scale,
         nulls=untrained.NAMES,
-        graph=teaching.graph,
+        graphs=teaching.graphs,
         syllabus=syllabus.weeks,
         heads=heads.met,
         curves=curves.curves,

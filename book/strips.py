@@ -1,9 +1,11 @@
-"""A value with its interval on a line where the tested region is shaded: HTML that takes its colours from the page."""
+"""A value with its interval on a line where the tested region is shaded: HTML that takes its colours from the page.
+
+A page may hold thousands of them: the markup is kept short, and the numbers are told beside it in words.
+"""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from helpers.tables import number, span
@@ -46,6 +48,8 @@ def strip(
 ) -> str:
     """One line: the shaded region, the interval, the value as a dot, the paper's value as a dashed line.
 
+    Only for those who see: `told` says the same and stands beside it.
+
     Args:
         scale: the axis, which lines of one claim share.
         region: both ends of what was tested; None or infinite where it is open.
@@ -57,18 +61,19 @@ def strip(
     low, high = (math.inf if edge is None else edge for edge in region)
     left = scale.place(low if math.isfinite(low) else scale.low)
     right = scale.place(high if math.isfinite(high) else scale.high)
-    parts = [f'<i class="region" style="left:{left}%;width:{round(right - left, 2)}%"></i>']
+    parts = []
     if paper is not None:
-        parts.append(f'<i class="paper" style="left:{scale.place(paper)}%"></i>')
-    parts += [f'<i class="dot" style="left:{scale.place(dot)}%"></i>' for dot in dots]
+        parts.append(f'<i class="paper" style="left:{scale.place(paper):g}%"></i>')
+    if places := "".join(f"M{scale.place(dot):g} 0h0" for dot in dots):  # a line of no length with round ends is a dot
+        parts.append(f'<svg viewBox="0 -1 100 2" preserveAspectRatio="none"><path d="{places}"/></svg>')
     value, interval = (row.get("value"), row.get("interval")) if row else (None, None)
     if interval:
         ends = scale.place(interval[0]), scale.place(interval[1])
-        parts.append(f'<i class="interval" style="left:{ends[0]}%;width:{round(ends[1] - ends[0], 2)}%"></i>')
+        parts.append(f'<i class="interval" style="left:{ends[0]:g}%;width:{ends[1] - ends[0]:.4g}%"></i>')
     if value is not None:
-        parts.append(f'<i class="value" style="left:{scale.place(value)}%"></i>')
-    said = told(row)
-    return f'<span class="strip {look}" role="img" aria-label="{escape(said, quote=True)}">{"".join(parts)}</span>'
+        parts.append(f'<i class="value" style="left:{scale.place(value):g}%"></i>')
+    place = f"--a:{left:g}%;--b:{right - left:.4g}%"
+    return f'<span class="strip {look}" aria-hidden="true" style="{place}">{"".join(parts)}</span>'
 
 
 def told(row: dict[str, Any] | None) -> str:

@@ -1,6 +1,7 @@
 """The book as files: built whole and twice the same, links that resolve, no other hosts, and what pages show."""
 
 import csv
+import io
 import json
 import re
 from html import unescape
@@ -10,8 +11,21 @@ from pathlib import Path
 import book_site
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from PIL import Image
 
-from book import curves, docstrings, heads, notebook_page, references, relink, strips, syllabus, teaching, untrained
+from book import (
+    curves,
+    docstrings,
+    heads,
+    notebook_page,
+    references,
+    relink,
+    strips,
+    syllabus,
+    teaching,
+    thumbnails,
+    untrained,
+)
 from book import site as checks
 from book.shown import DEFAULT_MODEL, Shown, shown
 from book.stage import Book, write
@@ -100,6 +114,7 @@ def test_a_paper_page_has_all_its_parts(site, one):
         assert f"claim-{claim.id.lower()}" in page.anchors and " ".join(claim.statement.split()) in text
     assert f"make run PAPER={one.slug}" in text and "Download the notebook" in text
     assert f"@inproceedings{{{one.slug}," in text or f"@misc{{{one.slug}," in text
+    assert f'href="../untrained.html#{one.slug}"' in path.read_text(encoding="utf-8")
     assert "Parent commit" in text and one.quick["provenance"]["versions"]["torch"] in text
     html = path.read_text(encoding="utf-8")
     assert "above-input" in html and "code-switch" in html
@@ -143,6 +158,11 @@ def test_the_search_finds_notebooks_modules_and_words(site):
     index = (site / "searchindex.js").read_text(encoding="utf-8")
     for word in (f"papers/{SLUG}", "reference/stats", "glossary", '"sentiment"'):
         assert word in index
+
+
+def test_only_the_search_page_loads_the_index(site):
+    loading = [page.path.name for page in checks.pages(site) if any("searchindex.js" in one for one in page.loaded)]
+    assert loading == ["search.html"]
 
 
 def test_modules_are_told_from_their_docstrings_with_shapes_that_can_be_read(site):
@@ -227,12 +247,29 @@ def test_a_notebook_with_an_error_output_fails_the_build(tmp_path):
         write(tmp_path / "source", book)
 
 
+def test_a_notebook_can_link_the_page_on_the_default_model(tmp_path):
+    def add(nb):
+        nb.cells.append(new_markdown_cell("[oddities](../../book/pages/model.md#outlier-dimensions)", id="more-1"))
+
+    write(tmp_path / "source", committed(tmp_path / "root", add))
+    page = (tmp_path / "source" / "papers" / f"{SLUG}.ipynb").read_text(encoding="utf-8")
+    assert "../model.html#outlier-dimensions" in page
+
+
 def test_it_can_be_written_with_nothing_audited_and_no_evidence(tmp_path):
     book = committed(tmp_path / "root", lambda nb: None)
     write(tmp_path / "source", book)
     assert "No audit is kept yet" in (tmp_path / "source" / "untrained.md").read_text(encoding="utf-8")
     rows = list(csv.DictReader((tmp_path / "source" / "_extra" / "scoreboard.csv").open(encoding="utf-8")))
     assert {row["preset"] for row in rows} == {"quick"}
+
+
+def test_modules_that_get_a_page_are_read_from_the_same_root(tmp_path):
+    def add(nb):
+        nb.cells.append(new_code_cell("from helpers import forest", id="more-1"))
+
+    write(tmp_path / "source", committed(tmp_path / "root", add))
+    assert (tmp_path / "source" / "reference" / "forest.md").is_file()
 
 
 def test_it_can_be_written_before_anything_stands(tmp_path):
@@ -260,6 +297,9 @@ def test_a_claim_that_a_null_passes_comes_first(tmp_path):
     write(tmp_path / "source", book)
     text = (tmp_path / "source" / "untrained.md").read_text(encoding="utf-8")
     assert "1 of 2 audited claims is passed" in text
+    assert f'<p class="test"><a href="papers/{SLUG}.html">{SLUG}</a> on smollm2-135m' in text, (
+        "the first part is of all papers"
+    )
     assert (
         text.index('id="passed"')
         < text.index("passes it too")
@@ -342,10 +382,12 @@ def test_heads_are_gathered_from_what_the_notebooks_say(tmp_path):
 def test_strips_stay_inside_and_tell_their_numbers():
     scale = strips.Scale.over([0.7, None], [{"value": 0.9, "interval": [0.8, 1.0]}], None)
     html = strips.strip(scale, [0.7, None], {"value": 0.9, "interval": [0.8, 1.0]}, "holds", paper=5.0)
-    numbers = [float(number) for number in re.findall(r"(?:left|width):(-?[\d.]+)%", html)]
-    assert numbers and all(0 <= number <= 100 for number in numbers)
-    assert 'aria-label="0.900 [0.800, 1.000]"' in html
-    assert 'aria-label="no value"' in strips.strip(scale, [None, 0.5], None, "none")
+    numbers = [float(number) for number in re.findall(r"(?:left|width|--[ab]):(-?[\d.]+)%", html)]
+    assert len(numbers) == 6 and all(0 <= number <= 100 for number in numbers)
+    dotted = strips.strip(scale, [0.7, None], None, "none", dots=[0.7, -4.0, 9.0])
+    assert [float(place) for place in re.findall(r"M(-?[\d.]+) 0h0", dotted)] == [5.36, 0, 100]
+    assert strips.told({"value": 0.9, "interval": [0.8, 1.0]}) == "0.900 [0.800, 1.000]"
+    assert strips.told(None) == strips.told({"value": None}) == "no value"
     assert strips.Scale.over([None, None], []) == strips.Scale(-0.06, 1.06)
 
 
@@ -358,6 +400,16 @@ def test_lines_stay_inside_their_drawing_and_have_a_legend():
     assert points[0][1] > points[2][1] > points[1][1], "larger is higher"
     assert "a &amp; b" in drawn and 'aria-label="Two lines over layers."' in drawn
     assert "nan" not in curves.curves({"a": [0.0]}, "layer", "x")
+
+
+def test_a_card_gets_a_smaller_picture():
+    drawn = io.BytesIO()
+    Image.effect_noise((990, 418), 40).convert("RGB").save(drawn, format="png")
+    small = thumbnails.thumbnail(drawn.getvalue())
+    image = Image.open(io.BytesIO(small))
+    assert image.format == "WEBP" and image.size == (640, 270) and len(small) < len(drawn.getvalue()) / 4
+    Image.new("RGB", (300, 200)).save(drawn := io.BytesIO(), format="png")
+    assert Image.open(io.BytesIO(thumbnails.thumbnail(drawn.getvalue()))).size == (300, 200), "never larger"
 
 
 def test_bibtex_braces_and_escapes():
@@ -400,6 +452,13 @@ def test_the_graph_has_every_notebook_once(standing):
     drawn = teaching.graph(many(standing))
     assert drawn.count("<a href") == standing
     assert drawn.count('class="edge"') == standing
+
+
+@pytest.mark.parametrize(("standing", "graphs"), [(12, 1), (13, 13), (100, len(papers.THEMES))])
+def test_many_notebooks_get_a_graph_for_each_theme(standing, graphs):
+    found = teaching.graphs(many(standing))
+    assert len(found) == graphs and ("" in found) == (graphs == 1)
+    assert sum(drawn.count("<a href") for drawn in found.values()) == standing
 
 
 def test_the_folder_is_replaced_only_by_a_whole_site(tmp_path, monkeypatch):
