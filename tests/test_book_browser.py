@@ -91,6 +91,38 @@ def test_no_page_is_wider_than_the_screen(path, size, open_page):
     assert width <= SIZES[size][0], f"{path} is {width} wide"
 
 
+@pytest.mark.parametrize(
+    ("path", "box"), [("index.html", ".hero .figure > a"), (f"papers/{SLUG}.html", ".cell .output:has(img)")]
+)
+def test_on_a_phone_a_figure_is_large_enough_to_read_and_moves_sideways(path, box, open_page):
+    tab = open_page(path, "phone")
+    figure = tab.locator(box).first
+    figure.scroll_into_view_if_needed()
+    image = figure.locator("img")
+    tab.wait_for_function("image => image.complete && image.naturalWidth", arg=image.element_handle())
+    scale = image.evaluate("image => image.getBoundingClientRect().width / image.naturalWidth")
+    assert scale > 0.6, f"words drawn 15 pixels high are shown {15 * scale:.0f} high"
+    assert "more" in figure.get_attribute("class"), "its edge says that there is more"
+    figure.focus()
+    for _ in range(30):
+        tab.keyboard.press("ArrowRight")
+    book_site.eventually(lambda: "more" not in figure.get_attribute("class"), seconds=20)
+
+
+def test_on_a_phone_nothing_is_cut_off(open_page):
+    tab = open_page(f"papers/{SLUG}.html", "phone")
+    tab.locator(".prev-next-area").scroll_into_view_if_needed()
+    for place in (".left-prev .prev-next-title", ".right-next .prev-next-title"):
+        box = tab.locator(place).bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= SIZES["phone"][0], place
+    tab = open_page("scoreboard.html", "phone")
+    for part in ("th[scope='row']", ".bar", ".verdict"):
+        box = tab.locator(f"tbody tr {part}").first.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= SIZES["phone"][0], part
+    tab.get_by_role("button", name="Verdict").click()
+    assert tab.locator("th[aria-sort='ascending']").inner_text().startswith("Verdict")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_axe_finds_nothing_serious(size, scheme, open_page, base):
@@ -240,6 +272,19 @@ def test_the_scoreboard_sorts(open_page):
     tab.get_by_role("button", name="Verdict").press("Enter")
     verdicts = tab.eval_on_selector_all("tr[data-verdict]", "rows => rows.map(r => r.dataset.verdict)")
     assert verdicts == sorted(verdicts)
+
+
+def test_no_word_of_a_drawing_is_cut_off(open_page):
+    for path in ("teach/index.html", "model.html"):
+        tab = open_page(path)
+        outside = tab.eval_on_selector_all(
+            "main svg[viewBox] text",
+            """texts => texts.filter(text => {
+                const [box, all] = [text.getBBox(), text.ownerSVGElement.viewBox.baseVal];
+                return box.x < 0 || box.y < 0 || box.x + box.width > all.width || box.y + box.height > all.height;
+            }).map(text => text.textContent)""",
+        )
+        assert not outside, outside
 
 
 def test_the_theme_follows_the_system_and_the_switch(open_page):
