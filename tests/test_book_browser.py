@@ -115,6 +115,10 @@ def test_on_a_phone_nothing_is_cut_off(open_page):
     for place in (".left-prev .prev-next-title", ".right-next .prev-next-title"):
         box = tab.locator(place).bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= SIZES["phone"][0], place
+    tab = open_page("model.html", "phone")
+    measure = "texts => texts.map(text => text.getBoundingClientRect().height)"
+    heights = tab.eval_on_selector_all(".curves text", measure)
+    assert min(heights) > 11, "words of a drawing are too small to read"
     tab = open_page("scoreboard.html", "phone")
     for part in ("th[scope='row']", ".bar", ".verdict"):
         box = tab.locator(f"tbody tr {part}").first.bounding_box()

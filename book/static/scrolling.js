@@ -1,6 +1,6 @@
 // What is wider than its place can be scrolled by keyboard too, and only that is a stop on the way; its right edge fades
 // as long as there is more.
-const scrollable = ".formula, .wide-table, .cell .output, .hero .figure > a";
+const scrollable = ".formula, .wide-table, .curves, .cell .output, .hero .figure > a";
 const mark = (box) => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
 const stops = () => {
   for (const box of document.querySelectorAll(scrollable)) {
