@@ -38,9 +38,6 @@ QUICK: dict[str, dict[str, Any]] = {
     "sentiment-direction": {"n_templates": 6, "n_pairs": 7, "n_films": 32, "n_negated": 12, "das_epochs": 1},
     "subspace-illusion": {"n_templates": 6, "n_pairs": 6, "n_facts": 6, "n_fact_layers": 1, "das_steps": 2},
 }
-FAILS = {
-    "activation-patching-practices": "C7 leaves out the window at layer 0; six layers have no other at every second",
-}
 
 
 def test_no_notebook_of_tier_a_is_forgotten():
@@ -88,11 +85,7 @@ def runs(request, folders, tmp_path_factory) -> Iterator[dict[tuple[str, str], F
 @pytest.mark.model
 @pytest.mark.parametrize(
     ("slug", "family"),
-    [
-        pytest.param(slug, family, marks=[pytest.mark.xfail(strict=True, reason=FAILS[slug])] if slug in FAILS else [])
-        for slug in QUICK
-        for family in FAMILIES
-    ],
+    [(slug, family) for slug in QUICK for family in FAMILIES],
 )
 def test_every_cell_runs(slug, family, runs):
     record = runs[slug, family].result()
