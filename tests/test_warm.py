@@ -576,6 +576,19 @@ def test_a_kernel_told_to_end_does_so_by_itself(kernel):
     assert process.returncode == 0
 
 
+def test_an_answer_is_heard_though_something_was_sent_when_it_came(kernel):
+    one = kernel()
+    one.wait(one.running("1"))
+    sent = one.send("import time; time.sleep(.3)")
+    waiting = one.loop.create_task(one.client.get_shell_msg())
+    one.wait(asyncio.sleep(0.1))  # it listens
+    time.sleep(1)  # the answer comes
+    comm = {"comm_id": "1", "data": {}}
+    one.client.shell_channel.send(one.client.session.msg("comm_msg", comm))  # as nbclient does for an Output widget
+    answer = one.wait(asyncio.wait_for(waiting, 20))
+    assert answer["parent_header"]["msg_id"] == sent
+
+
 def test_a_fork_writes_no_history(kernel):
     assert kernel().run("print(get_ipython().history_manager.hist_file)") == ":memory:\n"
 

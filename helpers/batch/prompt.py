@@ -8,15 +8,14 @@ import time
 from queue import Empty
 from typing import Any
 
-from jupyter_client.asynchronous import AsyncKernelClient
-
+from helpers.warm.listening import ListeningClient
 from helpers.warm.provisioner import WarmManager
 
 _RECONNECT_MS = 10  # a kernel that has just been started does not listen yet
 _LOOK_S = 0.01
 
 
-class PromptClient(AsyncKernelClient):
+class PromptClient(ListeningClient):
     """A client that takes a kernel for ready when it has answered on both channels.
 
     Jupyter's own then waits until nothing has come for .2 s, so that later messages are not taken for answers; nbclient

@@ -13,6 +13,7 @@ from jupyter_client.provisioning import LocalProvisioner
 
 from helpers.warm import folders
 from helpers.warm.client import ADDRESS, Cold, Forked, fork
+from helpers.warm.listening import ListeningClient
 
 _LOG = logging.getLogger(__name__)
 _UNDERSTOOD = {"env", "cwd", "stdout", "stderr", "extra_arguments", "kernel_id"}
@@ -109,6 +110,10 @@ class WarmManager(AsyncKernelManager):
     """
 
     address: str | None = None
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.client_factory = ListeningClient
 
     async def start_kernel(self, **options: Any) -> None:
         """Start the kernel; see `WarmProvisioner`."""
