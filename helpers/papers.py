@@ -218,6 +218,8 @@ class Teaching(_Entry):
 class Audit(_Entry):
     """What `hookbook audit` may vary beside seeds and nulls; each parameter with the values to try."""
 
+    # claim -> those of its controls that are the claim itself, fitted or found on permuted data
+    nulls: dict[Text, Annotated[list[Text], Field(min_length=1)]] = {}
     redraw: dict[Text, Annotated[list[JsonValue], Field(min_length=1)]] = {}  # other units; seeds if it names none
     choices: dict[Text, Annotated[list[JsonValue], Field(min_length=2)]] = {}  # of the specification curve
     sample: Annotated[int, Field(ge=1)] = 24  # specifications that are run, of all combinations of the choices
@@ -275,6 +277,15 @@ class Paper(_Entry):
         if twice := [claim_id for claim_id in ids if ids.count(claim_id) > 1]:
             raise ValueError(f"the id {twice[0]} is used twice")
         return claims
+
+    @field_validator("audit")
+    @classmethod
+    def _nulls_are_controls(cls, audit: Audit | None, info: ValidationInfo) -> Audit | None:
+        controls = {claim.id: claim.controls for claim in info.data.get("claims", [])}
+        for claim_id, names in (audit.nulls if audit else {}).items():
+            if unknown := [name for name in names if name not in controls.get(claim_id, {})]:
+                raise ValueError(f"nulls: {claim_id} has no control {unknown[0]!r}")
+        return audit
 
     @field_validator("data")
     @classmethod

@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import planted_notebooks
@@ -18,6 +19,7 @@ from helpers import cli, fingerprint, notebooks, papers
 from helpers.alt_text import lacks
 from helpers.audit import curve, doubts, findings, kept, outcomes, roles, strip
 from helpers.audit.audit import audit
+from helpers.audit.own_nulls import in_its_place, own_nulls
 from helpers.audit.summary import summary
 from helpers.audit.table import print_audit, print_summary
 from helpers.batch.collect import Run
@@ -25,6 +27,7 @@ from helpers.batch.planned import Notebook
 from helpers.dequantise import convert
 from helpers.errors import HookbookError
 from helpers.papers import Audit, Paper
+from helpers.rows import tidy
 
 QUIET = Console(quiet=True)
 LOADING = """model_name: str = "smollm2-135m"  # a model
@@ -106,7 +109,13 @@ def test_the_catalogues_entry_is_strict_and_optional():
     assert Paper.model_validate({"slug": "some-paper", **STANDS}).audit is None
     entry = {"redraw": {"words": ["b"]}, "choices": {"layer": [1, None]}, "sample": 5}
     assert Paper.model_validate({"slug": "some-paper", **STANDS, "audit": entry}).audit.sample == 5
+    assert Paper.model_validate(
+        {"slug": "some-paper", **STANDS, "audit": {"nulls": {"C1": ["shuffled_labels"]}}}
+    ).audit.nulls
     wrong = [
+        {"nulls": {"C1": ["nothing"]}},
+        {"nulls": {"C7": ["shuffled_labels"]}},
+        {"nulls": {"C1": []}},
         {"redraw": {"words": []}},
         {"choices": {"layer": [1]}},
         {"sample": 0},
@@ -275,10 +284,57 @@ def test_what_has_to_be_said_is_said_by_name(record):
     print_audit(record, Console(file=printed, width=80))
     rows = [line.split() for line in printed.getvalue().splitlines() if "holds" in line or "? open" in line]
     assert rows == [
-        ["C1", "✓", "holds", "failed", "not", "run", "–", "failed", "failed", "100%,", "–"],
-        ["C2", "✓", "holds", "failed", "not", "run", "–", "passed", "passed", "50%,", "–"],
-        ["C3", "?", "open", "failed", "not", "run", "–", "failed", "failed", "100%,", "–"],
+        ["C1", "✓", "holds", "failed", "not", "run", "–", "failed", "–", "failed", "100%,", "–"],
+        ["C2", "✓", "holds", "failed", "not", "run", "–", "passed", "–", "passed", "50%,", "–"],
+        ["C3", "?", "open", "failed", "not", "run", "–", "failed", "–", "failed", "100%,", "–"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("control", "outcome"),
+    [(spread(0.1, 0.05, 12), "failed"), (spread(0.9, 0.05, 12), "passed"), (np.full(12, np.nan), "undefined")],
+)
+def test_a_control_that_is_the_claim_on_permuted_data_is_a_null(control, outcome, tmp_path):
+    rows = tidy(C1, {"template": range(12), "value": spread(0.95, 0.05, 12), "shuffled_labels": control})
+    (tmp_path / "rows").mkdir()
+    rows.to_parquet(tmp_path / "rows" / "toy-C1.parquet")
+    undecided = play("null", "random", ratio(spread(0.1, 1, 12)))
+    default = play("default", "default", measured(0.95))
+    run = replace(default.run, folder=tmp_path)
+    own = own_nulls([C1], {"C1": ["shuffled_labels"]}, run)
+    record = findings.findings("toy", "tiny", [replace(default, run=run), undecided], [], own)
+    (only,) = record["claims"]
+    assert [null["outcome"] for null in only["nulls"]] == [outcome, "undefined"]
+    assert only["null"] == {"outcome": outcome, "decided_by": "shuffled_labels"}
+    said = findings.named(record)
+    assert [sentence for sentence in said if "passed by a null (shuffled labels)" in sentence] == said * (
+        outcome == "passed"
+    )
+    text = io.StringIO()
+    print_audit(record, Console(file=text, width=120))
+    (line,) = [line.split() for line in text.getvalue().splitlines() if "holds" in line]
+    assert line[3:9] == ["undef.", "–", "–", "–", {"undefined": "undef."}.get(outcome, outcome)] + [
+        {"undefined": "undef."}.get(outcome, outcome)
+    ]
+    assert "shuffled labels" in strip.told(record) and "shuffled labels:" not in strip.told(record)
+    json.dumps(record, allow_nan=False)
+
+
+def test_without_rows_a_null_of_its_own_is_not_run():
+    default = play("default", "default", measured(0.95))
+    own = own_nulls([C1], {"C1": ["shuffled_labels"]}, default.run)
+    assert own == {"C1": {"shuffled_labels": None}}
+    (only,) = findings.findings("toy", "tiny", [default], [], own)["claims"]
+    assert only["null"] == {"outcome": "not run", "decided_by": None}
+
+
+def test_the_other_controls_of_a_null_have_to_be_beaten():
+    two = claim(id="C1", controls={"shuffled_labels": "x", "layer_0": "y"}, test={"at_least": 0.7})
+    frame = {"template": range(12), "value": spread(0.95, 0.05, 12), "shuffled_labels": spread(0.9, 0.05, 12)}
+    beaten = tidy(two, frame | {"layer_0": spread(0.1, 0.01, 12)})
+    unbeaten = tidy(two, frame | {"layer_0": spread(0.9, 0.05, 12)})
+    assert in_its_place(two, "shuffled_labels", beaten)["verdict"] == "holds"
+    assert in_its_place(two, "shuffled_labels", unbeaten)["verdict"] == "open"
 
 
 def test_the_summary_counts_positive_claims(record):

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from helpers import models, notebooks, papers
-from helpers.batch.planned import planned
+from helpers.batch.planned import Plan, planned
 from helpers.batch.record import RunRecord
 from helpers.batch.single import carry_out, new_folder
 from helpers.warm.client import ADDRESS, Warm, impossible
@@ -66,10 +66,11 @@ def runs(request, folders, tmp_path_factory) -> Iterator[dict[tuple[str, str], F
     asked = [item.callspec.params for item in here if hasattr(item, "callspec")]
     runs_dir = tmp_path_factory.mktemp("runs")
 
-    def one(slug: str, family: str) -> RunRecord:
-        given = {**QUICK[slug], "model_name": str(folders[family]), "gates": False}
-        plan = planned(slug, given, "quick")
-        folder = new_folder(runs_dir / slug, plan.fingerprint.id)
+    def plan(slug: str, family: str) -> Plan:
+        return planned(slug, {**QUICK[slug], "model_name": str(folders[family]), "gates": False}, "quick")
+
+    def one(plan: Plan) -> RunRecord:
+        folder = new_folder(runs_dir / plan.slug, plan.fingerprint.id)
         return carry_out(plan, folder, pages=False, environment={"OMP_NUM_THREADS": "1", "HOOKBOOK_CACHE_GB": "0"})
 
     with ExitStack() as stack:
@@ -79,7 +80,8 @@ def runs(request, folders, tmp_path_factory) -> Iterator[dict[tuple[str, str], F
             environment.setenv(ADDRESS, stack.enter_context(Warm.start()).address)
         pool = stack.enter_context(ThreadPoolExecutor(AT_A_TIME))
         stack.callback(pool.shutdown, cancel_futures=True)  # when the tests were stopped
-        yield {(each["slug"], each["family"]): pool.submit(one, **each) for each in asked}
+        # planned one after another: Python 3.11 cannot parse in two threads at once
+        yield {(each["slug"], each["family"]): pool.submit(one, plan(**each)) for each in asked}
 
 
 @pytest.mark.model

@@ -25,6 +25,7 @@ from helpers.fingerprint import DRIVING
 from helpers.warm import client, folders, identity, provisioner
 from helpers.warm.client import Cold, Warm, fork
 from helpers.warm.command import run as run_command
+from helpers.warm.listening import ListeningClient
 from helpers.warm.preloads import preloads
 from helpers.warm.provisioner import WarmManager, is_own
 
@@ -259,7 +260,8 @@ PROBES = {
         "get_ipython().run_line_magic('config', 'InlineBackend.close_figures = False')\nplt.figure()",
         "plt.get_fignums()",
     ),
-    "warnings": ("warnings.simplefilter('error')", "str(warnings.filters[0])"),
+    # not the first filter: libraries put theirs there for a while, from other threads too
+    "warnings": ("warnings.simplefilter('error')", "('error', None, Warning, None, 0) in warnings.filters"),
     "gradients": ("torch.set_grad_enabled(False)", "torch.is_grad_enabled()"),
     "history": ("leaked_history = 1", "any('leaked_' + 'history' in str(line) for line in _ih[:-1])"),
     "hooks": (
@@ -405,6 +407,12 @@ def test_nbclient_gets_a_fork(jupyter, warm, tmp_path, capfd):
     assert int(parent) == warm.pid and not alive(int(pid))
     assert nb.metadata.kernelspec.name == "python3"
     assert "TCP" not in capfd.readouterr().err
+
+
+def test_nbclients_own_client_listens(jupyter):
+    client = NotebookClient(new_notebook())
+    with client.setup_kernel():
+        assert isinstance(client.kc, ListeningClient)
 
 
 def test_nbmake_gets_a_fork(jupyter, warm, tmp_path):

@@ -9,6 +9,7 @@ from rich.console import Console
 from helpers import models, notebooks, papers
 from helpers.audit import findings, kept
 from helpers.audit.findings import Played
+from helpers.audit.own_nulls import own_nulls
 from helpers.audit.roles import Role, model_name, roles
 from helpers.audit.summary import FOLDER
 from helpers.batch import collect
@@ -79,7 +80,8 @@ def audit(
         return Audited(None, None, swept.exit_code if swept else 0)
     played = _played(notebook, wanted, swept.name, runs_dir)
     model = models.shown_name(model_name(notebook, fixed)) if notebook.shared.model else "no-model"
-    record = findings.findings(notebook.slug, model, played, entry.choices)
+    own = own_nulls(paper.claims if paper else [], entry.nulls, played[0].run)
+    record = findings.findings(notebook.slug, model, played, entry.choices, own)
     return Audited(record, kept.keep(record, folder), swept.exit_code)
 
 

@@ -1,6 +1,6 @@
 """What an audit found about a notebook: its runs, read into one plain dictionary with an entry for each claim."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,13 @@ class Played:
         return rows.get(claim)
 
 
-def findings(slug: str, model: str, played: list[Played], choices: Iterable[str]) -> dict[str, Any]:
+def findings(
+    slug: str,
+    model: str,
+    played: list[Played],
+    choices: Iterable[str],
+    own: Mapping[str, Mapping[str, dict[str, Any] | None]] | None = None,
+) -> dict[str, Any]:
     """The audit's record of a notebook, as its JSON has it.
 
     Args:
@@ -35,6 +41,7 @@ def findings(slug: str, model: str, played: list[Played], choices: Iterable[str]
         model: the model that was audited, as outputs show it.
         played: the runs, the default first.
         choices: names of the parameters that the specification curve varies.
+        own: claim -> null -> its entry, for the nulls that the notebook measures itself.
     """
     default = played[0]
     undone = [one for one in played if one.status != "done"]
@@ -42,7 +49,10 @@ def findings(slug: str, model: str, played: list[Played], choices: Iterable[str]
         "paper": slug,
         "model": model,
         "fingerprint": default.run.id if default.run else None,
-        "claims": [_claim(row, played, list(choices)) for row in (default.run.claims if default.run else [])],
+        "claims": [
+            _claim(row, played, list(choices), (own or {}).get(row["id"], {}))
+            for row in (default.run.claims if default.run else [])
+        ],
         "runs": {
             "planned": len({one.run.id if one.run else one.role.label for one in played}),
             "not_done": [
@@ -62,15 +72,21 @@ def named(record: dict[str, Any]) -> list[str]:
     ]
     for claim in record["claims"]:
         name = f"{record['paper']} {claim['id']}"
-        if passing := [null["null"] for null in claim["nulls"] if null["outcome"] == "passed"]:
+        if passing := [null_name(null) for null in claim["nulls"] if null["outcome"] == "passed"]:
             verdict = "" if claim["positive"] else f" ({claim['verdict']} on {record['model']})"
-            models = ", ".join(f"{null}:" for null in passing)
-            found.append(f"{name} is passed by a null ({models}){verdict}: {claim['statement']}")
+            found.append(f"{name} is passed by a null ({', '.join(passing)}){verdict}: {claim['statement']}")
         found += [f"{name}: {doubt}." for doubt in claim["doubts"]]
     return found
 
 
-def _claim(row: dict[str, Any], played: list[Played], choices: list[str]) -> dict[str, Any]:
+def null_name(null: dict[str, Any]) -> str:
+    """A null's name: a model's with its colon, one of the notebook's own in words."""
+    return null["null"].replace("_", " ") if null.get("own") else f"{null['null']}:"
+
+
+def _claim(
+    row: dict[str, Any], played: list[Played], choices: list[str], own: Mapping[str, dict[str, Any] | None]
+) -> dict[str, Any]:
     id = row["id"]
 
     def of(*parts: Part) -> list[Played]:
@@ -79,7 +95,8 @@ def _claim(row: dict[str, Any], played: list[Played], choices: list[str]) -> dic
     nulls = {one.role.label: one for one in of("null")}
     nulls = {name: nulls[name] for name in NULLS_OF[row["kind"]] if name in nulls}
     found = {name: outcomes.of_null(one.row(id)) for name, one in nulls.items()}
-    together, decided_by = outcomes.together(found)
+    found_own = {name: outcomes.of_null(entry) for name, entry in own.items()}
+    together, decided_by = outcomes.together(found_own | found)
     positive = outcomes.positive(row)
     around = [one.row(id) for one in of("default", "seed", "redraw")]
     # a null that passes beats the controls by definition, and is named for itself
@@ -93,8 +110,11 @@ def _claim(row: dict[str, Any], played: list[Played], choices: list[str]) -> dic
         "region": row["region"],
         **_measured(row),
         "positive": positive,
-        "null": {"outcome": together, "decided_by": decided_by} if found else None,
+        "null": {"outcome": together, "decided_by": decided_by} if found_own | found else None,
         "nulls": [
+            {"null": name, "own": True, "outcome": found_own[name], **_own_result(entry)} for name, entry in own.items()
+        ]
+        + [
             {"null": name, "outcome": found[name], **_result(nulls[name], id), "gate": _gate(nulls[name], id)}
             for name in nulls
         ],
@@ -120,6 +140,13 @@ def _result(one: Played, claim: str) -> dict[str, Any]:
     if row is None:
         return {"status": one.status, "verdict": None, "value": None, "interval": None, "reason": _failure(one.run)}
     return {"status": one.status} | {name: row[name] for name in ("verdict", "value", "interval", "reason")}
+
+
+def _own_result(entry: dict[str, Any] | None) -> dict[str, Any]:
+    if entry is None:
+        reason = "the default run left no rows of it"
+        return {"status": "never ran", "verdict": None, "value": None, "interval": None, "reason": reason, "gate": None}
+    return {"status": "done"} | _measured(entry)
 
 
 def _gate(one: Played, claim: str) -> str | None:

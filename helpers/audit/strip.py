@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from helpers import plots
+from helpers.audit.findings import null_name
 from helpers.audit.shapes import Point, edges, measured
 from helpers.tables import number
 
@@ -35,7 +36,7 @@ def told(record: dict[str, Any]) -> str:
     """What the figure shows, for those who cannot see it."""
     found = []
     for claim in _claims(record):
-        nulls = ", ".join(f"{null['null']} {number(null['value'])} {null['outcome']}" for null in claim["nulls"])
+        nulls = ", ".join(f"{null_name(null)} {number(null['value'])} {null['outcome']}" for null in claim["nulls"])
         found.append(f"{claim['id']} (test {claim['test']}) trained {number(claim['value'])}; {nulls}")
     return (
         f"Value with its interval per claim of {record['paper']}, on {record['model']} in the top row and on a null in "
@@ -49,7 +50,7 @@ def _claims(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _claim(ax: Axes, claim: dict[str, Any]) -> None:
     rows = [Point("trained", claim, claim["verdict"], plots.BLUE, "o")]
-    rows += [Point(f"{null['null']}:", null, null["outcome"], _colour(null), "s") for null in claim["nulls"]]
+    rows += [Point(null_name(null), null, null["outcome"], _colour(null), "s") for null in claim["nulls"]]
     others = [one["value"] for one in (*claim["seeds"], *claim["redraws"]) if one["value"] is not None]
     shown = [*edges(claim), *others, *(value for row in rows for value in measured(row.found))]
     margin = 0.08 * (max(shown) - min(shown) or 1)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from helpers.audit import outcomes
 from helpers.audit.findings import named
 from helpers.audit.roles import NULLS_OF
 from helpers.tables import NONE, SYMBOLS
@@ -25,17 +26,19 @@ def print_audit(record: dict[str, Any], console: Console) -> None:
         pad_edge=False,
         collapse_padding=True,
     )
-    for column in ("Claim", "Verdict", *(_SHORT.get(null, null) for null in _NULLS), "Null", "Kept by"):
+    for column in ("Claim", "Verdict", *(_SHORT.get(null, null) for null in _NULLS), "own", "Null", "Kept by"):
         table.add_column(Text(column), no_wrap=True)
     positive = [claim for claim in record["claims"] if claim["positive"]]
     others = [claim for claim in record["claims"] if not claim["positive"]]
     for claim in (*positive, *others):
-        nulls = {null["null"]: null["outcome"] for null in claim["nulls"]}
+        nulls = {null["null"]: null["outcome"] for null in claim["nulls"] if not null.get("own")}
+        own = {null["null"]: null["outcome"] for null in claim["nulls"] if null.get("own")}
         together = claim["null"]["outcome"] if claim["null"] else None
         cells = [
             claim["id"],
             f"{SYMBOLS[claim['verdict']]} {claim['verdict']}",
             *(_word(nulls.get(null)) for null in _NULLS),
+            _word(outcomes.together(own)[0] if own else None),
             _word(together),
             f"{_share(claim['seed_stability'])}, {_share(claim['redraw_stability'])}",
         ]

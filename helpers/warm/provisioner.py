@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from jupyter_client.asynchronous import AsyncKernelClient
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
@@ -36,8 +37,10 @@ class WarmProvisioner(LocalProvisioner):
         self.address = os.environ.get(ADDRESS, "")
 
     async def pre_launch(self, **options: Any) -> dict[str, Any]:
-        """Give the kernel sockets in a folder of its own, instead of TCP ports that every user can reach."""
+        """Give the kernel sockets in a folder of its own, instead of TCP ports, and its clients better ears."""
         manager = self.parent
+        if manager is not None and manager.client_factory is AsyncKernelClient:
+            manager.client_factory = ListeningClient
         if manager is not None and is_own(manager.kernel_spec.argv) and self._folder is None:
             self._use_files(manager)
         return await super().pre_launch(**options)
@@ -110,10 +113,6 @@ class WarmManager(AsyncKernelManager):
     """
 
     address: str | None = None
-
-    def __init__(self, **options: Any):
-        super().__init__(**options)
-        self.client_factory = ListeningClient
 
     async def start_kernel(self, **options: Any) -> None:
         """Start the kernel; see `WarmProvisioner`."""
