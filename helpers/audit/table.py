@@ -13,7 +13,13 @@ from helpers.audit.roles import NULLS_OF
 from helpers.tables import NONE, SYMBOLS
 
 _NULLS = NULLS_OF["behaviour"]
-_SHORT = {"gate-stopped": "gate", "undefined": "undef.", "random-x3": "rand.x3", "fresh-blocks": "fresh"}
+_SHORT = {
+    "gate-stopped": "gate",
+    "undefined": "undef.",
+    "random-x3": "x 3",
+    "shuffled": "shuff.",
+    "fresh-blocks": "fresh",
+}
 
 
 def print_audit(record: dict[str, Any], console: Console) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from jupyter_client.asynchronous import AsyncKernelClient
 from jupyter_client.channels import AsyncZMQSocketChannel
-from traitlets import Type
 
 _LOOK_AGAIN_S = 1  # what a run loses if it happens
 
@@ -42,4 +41,6 @@ class ListeningChannel(AsyncZMQSocketChannel):
 class ListeningClient(AsyncKernelClient):
     """A client whose shell channel is a `ListeningChannel`."""
 
-    shell_channel_class = Type(ListeningChannel)
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.shell_channel_class = ListeningChannel
