@@ -34,6 +34,7 @@ FAMILIES: dict[str, Callable[..., transformers.PretrainedConfig]] = {
 # values are free here: there are about as few prompts as the notebook allows, and what it leaves out by default is in
 QUICK: dict[str, dict[str, Any]] = {
     "activation-patching-practices": {"n_pairs": 7, "n_countries": 7},
+    "additive-facts": {"n_countries": 12, "n_random": 1},
     "attribution-patching": {"n_thresholds": 4, "n_prompts": 4, "ig_steps": 1, "n_pairs": 12, "every_inside": 6},
     "sentiment-direction": {"n_templates": 6, "n_pairs": 7, "n_films": 32, "n_negated": 12, "das_epochs": 1},
     "subspace-illusion": {"n_templates": 6, "n_pairs": 6, "n_facts": 6, "n_fact_layers": 1, "das_steps": 2},
