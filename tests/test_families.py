@@ -37,6 +37,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "additive-facts": {"n_countries": 12, "n_random": 1},
     "attribution-patching": {"n_thresholds": 4, "n_prompts": 4, "ig_steps": 1, "n_pairs": 12, "every_inside": 6},
     "circuit-component-reuse": {"n_items": 6, "n_pairs": 6, "n_facts": 6, "n_verify": 4, "n_draws": 1},
+    "copy-suppression": {"n_docs": 12, "n_tokens": 16, "n_words": 40, "n_pairs": 12},
     "sentiment-direction": {"n_templates": 6, "n_pairs": 7, "n_films": 32, "n_negated": 12, "das_epochs": 1},
     "subspace-illusion": {"n_templates": 6, "n_pairs": 6, "n_facts": 6, "n_fact_layers": 1, "das_steps": 2},
 }
